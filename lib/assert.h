@@ -19,7 +19,7 @@
 #include <stddef.h>
 
 #define KVS_ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
-#define kvs_container_of(ptr, type, member)                                    \
+#define kvs_container_of(ptr, type, member) \
 	((type *)((char *)(ptr)-offsetof(type, member)))
 
 /**
@@ -34,14 +34,16 @@ _Noreturn void kvs_assert_fail(const char *expr, const char *file, int line,
  * @file: source file
  * @line: source line
  * @fmt: printf format
+ *
+ * Context: any thread; of threads that race for one call site one logs.
  */
 void kvs_warn_once(bool *once, const char *file, int line, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 
-#define KVS_ASSERT(x)                                                          \
-	(__builtin_expect(!!(x), 1) ?                                          \
-		 (void)0 :                                                     \
-		 kvs_assert_fail(#x, __FILE__, __LINE__, __func__))
+#define KVS_ASSERT(x)               \
+	(__builtin_expect(!!(x), 1) \
+		 ? (void)0          \
+		 : kvs_assert_fail(#x, __FILE__, __LINE__, __func__))
 
 #ifdef NDEBUG
 #define KVS_DASSERT(x) ((void)sizeof(!!(x)))
@@ -49,14 +51,14 @@ void kvs_warn_once(bool *once, const char *file, int line, const char *fmt, ...)
 #define KVS_DASSERT(x) KVS_ASSERT(x)
 #endif
 
-#define KVS_WARN_ONCE(x, ...)                                                  \
-	({                                                                     \
-		static bool kvs_warned_;                                       \
-		bool kvs_hit_ = !!(x);                                         \
-		if (__builtin_expect(kvs_hit_, 0))                             \
-			kvs_warn_once(&kvs_warned_, __FILE__, __LINE__,        \
-				      __VA_ARGS__);                            \
-		kvs_hit_;                                                      \
+#define KVS_WARN_ONCE(x, ...)                                           \
+	({                                                              \
+		static bool kvs_warned_;                                \
+		bool kvs_hit_ = !!(x);                                  \
+		if (__builtin_expect(kvs_hit_, 0))                      \
+			kvs_warn_once(&kvs_warned_, __FILE__, __LINE__, \
+				      __VA_ARGS__);                     \
+		kvs_hit_;                                               \
 	})
 
 #define KVS_CHECK_MAGIC(obj, m) KVS_ASSERT((obj) && (obj)->magic == (m))

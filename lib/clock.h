@@ -22,6 +22,7 @@ struct kvs_clock {
 	uint64_t (*now)(const struct kvs_clock *clk);
 };
 
+/* Any thread may read it, one thread moves it. */
 struct kvs_vclock {
 	struct kvs_clock clk; /* pass &v->clk on */
 	uint64_t t; /* ns */

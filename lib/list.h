@@ -75,19 +75,18 @@ static inline void kvs_list_splice_tail(struct kvs_list *to,
 }
 
 #define kvs_list_entry(ptr, type, member) kvs_container_of(ptr, type, member)
-#define kvs_list_first(head, type, member)                                     \
+#define kvs_list_first(head, type, member) \
 	kvs_list_entry((head)->next, type, member)
-#define kvs_list_for_each(pos, head)                                           \
+#define kvs_list_for_each(pos, head) \
 	for (pos = (head)->next; pos != (head); pos = pos->next)
-#define kvs_list_for_each_entry(pos, head, member)                             \
-	for (pos = kvs_list_entry((head)->next, __typeof__(*pos), member);     \
-	     &pos->member != (head);                                           \
+#define kvs_list_for_each_entry(pos, head, member)                         \
+	for (pos = kvs_list_entry((head)->next, __typeof__(*pos), member); \
+	     &pos->member != (head);                                       \
 	     pos = kvs_list_entry(pos->member.next, __typeof__(*pos), member))
-#define kvs_list_for_each_entry_safe(pos, tmp, head, member)                   \
-	for (pos = kvs_list_entry((head)->next, __typeof__(*pos), member),     \
-	    tmp = kvs_list_entry(pos->member.next, __typeof__(*pos), member);  \
-	     &pos->member != (head);                                           \
-	     pos = tmp,                                                        \
+#define kvs_list_for_each_entry_safe(pos, tmp, head, member)                  \
+	for (pos = kvs_list_entry((head)->next, __typeof__(*pos), member),    \
+	    tmp = kvs_list_entry(pos->member.next, __typeof__(*pos), member); \
+	     &pos->member != (head); pos = tmp,                               \
 	    tmp = kvs_list_entry(tmp->member.next, __typeof__(*tmp), member))
 
 #endif /* KVS_LIB_LIST_H */

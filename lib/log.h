@@ -29,11 +29,19 @@ void kvs_log_set_level(enum kvs_log_level level);
 /* "err" "warn" "notice" "info" "debug" -> level, or -EINVAL */
 int kvs_log_level_parse(const char *s);
 
-/* Tests: receive finished lines instead of stderr. NULL restores it. */
+/*
+ * Tests: receive finished lines (text only: no time, no prefix, no newline)
+ * instead of stderr. NULL restores it. Calls come one at a time, from any
+ * thread; a sink must not log.
+ */
 void kvs_log_set_sink(void (*sink)(enum kvs_log_level level, const char *line,
 				   void *arg),
 		      void *arg);
 
+/*
+ * One call is one line: a trailing newline is dropped, other control bytes
+ * are shown as '?', what is over 1 KiB is cut. %m is errno at the call.
+ */
 void kvs_log(enum kvs_log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 

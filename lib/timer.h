@@ -25,6 +25,7 @@ struct kvs_timerq {
 	size_t n;
 	size_t cap;
 	uint64_t seq;
+	uint64_t floor; /* ns; no deadline below it: now while running, or 0 */
 };
 
 void kvs_timerq_init(struct kvs_timerq *q);
@@ -41,6 +42,11 @@ void kvs_timer_init(struct kvs_timer *t, void (*fire)(struct kvs_timer *t));
 
 /**
  * kvs_timer_set() - (re)arm
+ * @q: queue; the one it is set on already, if it is set
+ * @t: timer
+ * @at: ns; from a callback, what lies before the running call's now counts
+ *      as that now
+ *
  * Return: 0, or -ENOMEM when the heap cannot grow (the timer is not set).
  */
 int kvs_timer_set(struct kvs_timerq *q, struct kvs_timer *t, uint64_t at);
