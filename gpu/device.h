@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DOC: device
+ *
+ * Copy backends. A device copies between host memory and its own memory,
+ * asynchronously, page lists both ways. A copy is a party of a drain: both
+ * ends stay owned until kvs_copy_query() stops saying -EINPROGRESS.
+ *
+ * Backends: "soft" (device memory is ordinary memory, copies run on a thread
+ * of the device, with a settable bandwidth and a fault plan). "cuda" has its
+ * place in the table and is not built yet (-EOPNOTSUPP).
+ */
+#ifndef KVS_GPU_DEVICE_H
+#define KVS_GPU_DEVICE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lib/mpsc.h"
+
+struct kvs_device;
+
+enum kvs_copy_dir {
+	KVS_COPY_H2D,
+	KVS_COPY_D2H,
+};
+
+/**
+ * struct kvs_copy_run - items that lie in order on the host, by page on the
+ * device
+ * @host: first item; item i at host + i * item_len
+ * @dev: device buffer; item i at dev + pages[i] * item_len
+ * @item_len: bytes
+ * @pages: device page numbers, n of them; NULL: 0, 1, 2, ...
+ * @n: items
+ */
+struct kvs_copy_run {
+	void *host;
+	void *dev;
+	uint64_t item_len;
+	const uint32_t *pages;
+	uint64_t n;
+};
+
+/**
+ * struct kvs_copy - one asynchronous copy
+ *
+ * Memory is the caller's and stays untouched, runs and page lists included,
+ * until the copy is complete.
+ * @runs, @n_runs, @dir: set by the caller
+ * @status: private; read through kvs_copy_query()
+ */
+struct kvs_copy {
+	const struct kvs_copy_run *runs;
+	size_t n_runs;
+	enum kvs_copy_dir dir;
+	_Atomic int status;
+	struct kvs_mpsc_node node;
+	uint64_t order; /* position in the device's stream, from 1 */
+	void *user;
+};
+
+/* Fault plan of the soft device; all zero: none. Counts start at 1. */
+struct kvs_soft_plan {
+	uint64_t fail_nth; /* this copy fails with -EIO, bytes untouched */
+	uint64_t fail_late_nth; /* this one fails after half its runs */
+	uint64_t sticky_nth; /* this one and all later ones fail */
+	uint64_t hold_nth; /* this copy does not begin until
+			    * kvs_soft_release() */
+};
+
+struct kvs_device_opts {
+	const char *backend; /* "soft", "cuda" */
+	uint64_t bytes_per_sec; /* soft: copy rate; 0: as fast as memory */
+	struct kvs_soft_plan plan; /* soft */
+	int device; /* cuda ordinal */
+};
+
+/**
+ * struct kvs_device_ops - a backend; see the wrappers below for the meaning
+ */
+struct kvs_device_ops {
+	const char *name;
+	int (*open)(const struct kvs_device_opts *o, struct kvs_device **ret,
+		    char *err, size_t errlen);
+	void (*close)(struct kvs_device *d);
+	int (*alloc)(struct kvs_device *d, uint64_t len, void **ret);
+	void (*free)(struct kvs_device *d, void *p);
+	int (*register_host)(struct kvs_device *d, void *addr, uint64_t len,
+			     bool read_only);
+	int (*unregister_host)(struct kvs_device *d, void *addr, uint64_t len);
+	int (*copy)(struct kvs_device *d, struct kvs_copy *c);
+	int (*query)(struct kvs_device *d, const struct kvs_copy *c);
+	int (*peek)(struct kvs_device *d, void *host, const void *dev,
+		    uint64_t len);
+};
+
+/**
+ * kvs_device_open() - open a backend by name
+ * Return: 0; -EINVAL unknown name; -EOPNOTSUPP not built or no such device;
+ * @err says which.
+ */
+int kvs_device_open(const struct kvs_device_opts *o, struct kvs_device **ret,
+		    char *err, size_t errlen);
+/* Waits for copies in flight (a held one is released), frees. NULL ok. */
+void kvs_device_close(struct kvs_device *d);
+const char *kvs_device_name(const struct kvs_device *d);
+/* Device memory; -ENOMEM. */
+int kvs_device_alloc(struct kvs_device *d, uint64_t len, void **ret);
+void kvs_device_free(struct kvs_device *d, void *p);
+/* Make host memory known to the device; 0 or -errno. May block. */
+int kvs_device_register_host(struct kvs_device *d, void *addr, uint64_t len,
+			     bool read_only);
+int kvs_device_unregister_host(struct kvs_device *d, void *addr, uint64_t len);
+/**
+ * kvs_device_copy() - start a copy; copies of a device begin in order
+ *
+ * Context: one submitting thread a device. Does not block.
+ * Return: 0 (then query tells), -EINVAL, or the device's sticky error.
+ */
+int kvs_device_copy(struct kvs_device *d, struct kvs_copy *c);
+/* -EINPROGRESS; 0 done: acquire, the bytes are there; other: failed and
+ * finished (the device touches neither end any more). */
+int kvs_device_query(struct kvs_device *d, const struct kvs_copy *c);
+/* Read device memory synchronously (tests, checks). */
+int kvs_device_peek(struct kvs_device *d, void *host, const void *dev,
+		    uint64_t len);
+/* soft: let a held copy go on; -EOPNOTSUPP for other backends. */
+int kvs_soft_release(struct kvs_device *d);
+
+#endif /* KVS_GPU_DEVICE_H */

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DOC: engine
+ *
+ * The decode engine's side: attach to the kvstaged of this node, admit rooms,
+ * poll them without system calls, copy complete ones to the device, release.
+ * The pools are mapped from the daemon; copies are the engine's own, on its
+ * own device. One thread uses a struct kvs_engine at a time.
+ */
+#ifndef KVSTAGE_ENGINE_H
+#define KVSTAGE_ENGINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kvstage/errors.h"
+#include "kvstage/layout.h"
+
+struct kvs_engine;
+struct kvs_device;
+
+/* A room's one status. Values only grow, except to FAILED; several ranks
+ * take the minimum over theirs and agree. */
+enum kvs_status {
+	KVS_STATUS_FAILED = 0, /* see the errno; sticky */
+	KVS_STATUS_PENDING = 1, /* the daemon has not looked at it yet */
+	KVS_STATUS_WAITING = 2, /* queued for memory */
+	KVS_STATUS_ADMITTED = 3, /* memory owned; ranks may open */
+	KVS_STATUS_RECEIVING = 4,
+	KVS_STATUS_SEALING = 5,
+	KVS_STATUS_READY = 6, /* complete and checked: commit it */
+	KVS_STATUS_COMMITTING = 7, /* copies may run */
+	KVS_STATUS_DONE = 8, /* committed, extents given back */
+};
+
+/* A room on this engine: slot and generation packed; 0 is no handle. */
+typedef struct {
+	uint32_t slot;
+	uint64_t generation; /* 0 until the daemon has assigned it */
+	uint64_t previous; /* word of the slot before the admit */
+} kvs_handle;
+
+struct kvs_engine_opts {
+	size_t size;
+	const char *socket; /* path; NULL: /run/kvstage/kvstaged.sock */
+	const char *name; /* for logs and kvstagectl */
+	const struct kvs_layout *layout; /* device KV pool; copied */
+	int node; /* NUMA node rooms should lie on; -1: daemon's choice */
+	const char *pci; /* "0000:3b:00.0" of the GPU, or NULL */
+	uint64_t timeout; /* ns for the attach; 0: 10 s */
+};
+
+/**
+ * kvs_engine_attach() - map the pools, agree on the layout
+ *
+ * Context: blocks.
+ * Return: 0; -ENOENT, -ECONNREFUSED no daemon there; -EPROTONOSUPPORT;
+ * -EINVAL; -EPROTOTYPE a capacity on the path is smaller than one
+ * maximum-length request (@err says which); -EAGAIN no room for another
+ * engine; -ETIMEDOUT.
+ */
+int kvs_engine_attach(const struct kvs_engine_opts *o, struct kvs_engine **ret,
+		      char *err, size_t errlen);
+/* Aborts what is live, waits for its own copies, unmaps. NULL ok. */
+void kvs_engine_detach(struct kvs_engine *e);
+
+/* Layers a prefill rank sends; none: a zero-byte rank. */
+struct kvs_rank_slice {
+	uint32_t first_layer;
+	uint32_t n_layers;
+};
+
+struct kvs_admit {
+	size_t size;
+	uint64_t room; /* not 0 */
+	unsigned char nonce[16]; /* of this attempt; zero: none */
+	const char *peer; /* prefill instance that will send */
+	uint64_t tokens;
+	uint32_t n_ranks;
+	const struct kvs_rank_slice *ranks; /* together: each layer once */
+	uint32_t aux_len; /* bytes of every rank's aux block */
+	int node; /* -1: as attached */
+};
+
+/**
+ * kvs_engine_admit() - announce a room and ask for its memory
+ * @ret: handle to poll
+ *
+ * Refusals by the daemon arrive through kvs_engine_poll().
+ * Return: 0; -EINVAL; -EAGAIN all slots in use or the socket is full;
+ * -ECONNRESET daemon gone.
+ */
+int kvs_engine_admit(struct kvs_engine *e, const struct kvs_admit *a,
+		     kvs_handle *ret);
+
+/**
+ * kvs_engine_poll() - a room's status; no system call
+ * @h: handle; its generation is filled in once known
+ * @ret_err: positive errno when FAILED; may be NULL
+ */
+enum kvs_status kvs_engine_poll(struct kvs_engine *e, kvs_handle *h,
+				int *ret_err);
+/* The same for many: fills @ret[n]. Return: number READY or beyond. */
+size_t kvs_engine_poll_many(struct kvs_engine *e, kvs_handle *h, size_t n,
+			    uint8_t *ret);
+
+/**
+ * kvs_engine_progress() - take what the daemon sent, advance own copies
+ * Context: does not block. Call once a scheduling turn.
+ * Return: events handled; -ECONNRESET daemon gone (committed work goes on
+ * from the mapping, uncommitted rooms have failed).
+ */
+int kvs_engine_progress(struct kvs_engine *e);
+
+/* A descriptor that is readable when progress has something. */
+int kvs_engine_fd(const struct kvs_engine *e);
+
+/* Why a room failed: daemon's text, and class 400 or 503. */
+struct kvs_failure {
+	int err; /* positive errno */
+	unsigned int class;
+	char text[256];
+};
+int kvs_engine_failure(struct kvs_engine *e, const kvs_handle *h,
+		       struct kvs_failure *ret);
+
+/* A rank's aux block of a READY room, in the mapping; valid until the room
+ * is committed or aborted. 0; -EAGAIN not READY; -ERANGE no such rank. */
+int kvs_engine_aux(struct kvs_engine *e, const kvs_handle *h, uint32_t rank,
+		   const void **ret, uint32_t *ret_len);
+
+/**
+ * struct kvs_commit - where a room goes on the device
+ * @device: backend (kvs_device_open())
+ * @buffers: device base of each layer buffer of the attached layout
+ * @pages: device page of each page of the request, kvs pages of them
+ * @n_pages: must equal the request's pages
+ * @items: for fixed-count buffers: device items, in layout order,
+ *         concatenated; @n_items of them
+ */
+struct kvs_commit {
+	size_t size;
+	struct kvs_device *device;
+	void *const *buffers;
+	const uint32_t *pages;
+	uint32_t n_pages;
+	const uint32_t *items;
+	uint32_t n_items;
+};
+
+/**
+ * kvs_engine_commit() - claim a READY room and copy it to the device
+ *
+ * Asynchronous: status COMMITTING, then DONE when the copies are complete.
+ * Arrays are copied. Device pages belong to the copy until DONE or FAILED
+ * with kvs_engine_copy_live() false.
+ * Return: 0; -EAGAIN not READY; -EINVAL; -ECANCELED failed meanwhile.
+ */
+int kvs_engine_commit(struct kvs_engine *e, const kvs_handle *h,
+		      const struct kvs_commit *c);
+/* Is a copy into the device pages of this room still possible? */
+bool kvs_engine_copy_live(struct kvs_engine *e, const kvs_handle *h);
+
+/**
+ * kvs_engine_abort() - give the room up, in any state
+ *
+ * Returns before the drain; idempotent. Host memory is the daemon's problem;
+ * device pages are free once kvs_engine_copy_live() is false.
+ * Return: 0; -EALREADY it had ended; -ENOENT.
+ */
+int kvs_engine_abort(struct kvs_engine *e, const kvs_handle *h);
+/* Forget a handle that is DONE or FAILED; its slot is used again. -EBUSY. */
+int kvs_engine_release(struct kvs_engine *e, const kvs_handle *h);
+
+/**
+ * kvs_should_stage() - stage this request, or receive into the device?
+ * @use: device KV use now, 0..1
+ * @threshold: 0.0 always stage, 1.0 never, between: stage when use >= it
+ */
+bool kvs_should_stage(double use, double threshold);
+
+#endif /* KVSTAGE_ENGINE_H */

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DOC: sender
+ *
+ * A prefill rank's side. One struct kvs_sender per rank: it owns a thread,
+ * one control connection and several data connections to one kvstaged. Rooms
+ * are opened while prefill is still computing; pages are queued as they are
+ * computed and pushed as soon as the daemon has granted the room.
+ *
+ * Rules kept here (they protect other people's requests): a room that was
+ * aborted takes no more pages, drops its queue, and acknowledges only when
+ * none of its chunks is outstanding; a send that failed poisons the room,
+ * which then answers ABORT with a negative acknowledgement, never with a
+ * positive one.
+ */
+#ifndef KVSTAGE_SENDER_H
+#define KVSTAGE_SENDER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kvstage/errors.h"
+#include "kvstage/layout.h"
+
+struct kvs_sender;
+struct kvs_send_room;
+
+/**
+ * struct kvs_send_ops - callbacks, from the sender's own thread
+ *
+ * They must not block and must not call kvs_sender_destroy(); any other
+ * function of this header is fine.
+ * @granted: the daemon gave the room memory; @generation identifies this
+ *           attempt. Pages may be queued before this.
+ * @pages_free: the source pages of one kvs_send_pages() (or state, aux) call
+ *              may be reused; exactly once per successful call; @status 0 or
+ *              why they were not sent.
+ * @done: the room is over for this rank; last callback for it. 0: the daemon
+ *        has every byte of this rank. Otherwise why not (-E2BIG, -EAGAIN with
+ *        @text from the daemon, -ECANCELED, -ECONNRESET, ...). The room stays
+ *        valid until kvs_send_close().
+ */
+struct kvs_send_ops {
+	void (*granted)(struct kvs_send_room *r, uint64_t generation);
+	void (*pages_free)(struct kvs_send_room *r, void *cookie, int status);
+	void (*done)(struct kvs_send_room *r, int status, const char *text);
+};
+
+/**
+ * struct kvs_sender_opts - how to reach a daemon, and as whom
+ * @size: sizeof(struct kvs_sender_opts)
+ * @daemon: "host:port"
+ * @peer: name of this prefill instance (the engine names it at admit)
+ * @rank: this rank, below @n_ranks
+ * @layout: this rank's buffers; copied
+ * @buffers: base address of each layer buffer, @layout->n_buffers of them;
+ *           page p of buffer b is at buffers[b] + p * item_len; host memory
+ * @data_connections: per daemon worker; 0: 2
+ * @window: bytes queued to the kernel at most over all data connections
+ *          before the sender waits; 0: 64 MiB
+ * @chunk_max: bytes of one chunk; 0: 16 MiB
+ * @connect_timeout: ns; 0: 10 s; also for finding the daemon up at first
+ * @engine: transport engine: "auto", "uring", "sock"; NULL: auto
+ * @ops: callbacks
+ */
+struct kvs_sender_opts {
+	size_t size;
+	const char *daemon;
+	const char *peer;
+	uint32_t rank;
+	uint32_t n_ranks;
+	const struct kvs_layout *layout;
+	void *const *buffers;
+	unsigned int data_connections;
+	uint64_t window;
+	uint64_t chunk_max;
+	uint64_t connect_timeout;
+	const char *engine;
+	const struct kvs_send_ops *ops;
+};
+
+/**
+ * kvs_sender_create() - connect and agree on version and layout
+ * @err: message: what was tried, what the daemon said
+ *
+ * Context: blocks up to @connect_timeout.
+ * Return: 0; -EINVAL; -ECONNREFUSED, -ETIMEDOUT, ...; -EPROTONOSUPPORT;
+ * -EPROTOTYPE layout refused; -EACCES; -ENOMEM.
+ */
+int kvs_sender_create(const struct kvs_sender_opts *o, struct kvs_sender **ret,
+		      char *err, size_t errlen);
+/* Aborts what is open, closes, joins the thread. NULL ok. Blocks. */
+void kvs_sender_destroy(struct kvs_sender *s);
+
+/**
+ * kvs_send_open() - announce a room
+ * @room: id from the router, not 0
+ * @nonce: 16 bytes the engine got as well, or NULL
+ * @tokens: of the whole request
+ * @user: kvs_send_user()
+ *
+ * Context: any thread, does not block.
+ * Return: 0; -EEXIST a room with this id is open on this sender; -EINVAL;
+ * -ENOMEM; -ECONNRESET the daemon is gone (a new sender is needed).
+ */
+int kvs_send_open(struct kvs_sender *s, uint64_t room,
+		  const unsigned char *nonce, uint64_t tokens, void *user,
+		  struct kvs_send_room **ret);
+
+/**
+ * kvs_send_pages() - pages of the request are computed
+ * @first_page: number within the request of the first one
+ * @pages: source page of each, for every paged buffer of this rank; copied
+ * @n: pages
+ * @cookie: handed to pages_free()
+ *
+ * In any order, each page once. Context: any thread, does not block.
+ * Return: 0; -EINVAL; -ERANGE beyond the request; -ECANCELED the room failed
+ * (pages_free is not called); -ENOMEM.
+ */
+int kvs_send_pages(struct kvs_send_room *r, uint32_t first_page,
+		   const uint32_t *pages, uint32_t n, void *cookie);
+/* Items of a fixed-count buffer (index in the layout); else as pages. */
+int kvs_send_state(struct kvs_send_room *r, uint32_t buffer,
+		   const uint32_t *items, uint32_t n, void *cookie);
+/* This rank's aux block; @data stays untouched until pages_free(). */
+int kvs_send_aux(struct kvs_send_room *r, const void *data, uint32_t len,
+		 void *cookie);
+/* Everything was queued: totals follow the last byte. Same returns. */
+int kvs_send_finish(struct kvs_send_room *r);
+/* Prefill gave up: tells the daemon with the reason. Idempotent. */
+int kvs_send_abort(struct kvs_send_room *r, int err, const char *text);
+/* Caller is through with the handle; aborts when not done. */
+void kvs_send_close(struct kvs_send_room *r);
+
+void *kvs_send_user(const struct kvs_send_room *r);
+uint64_t kvs_send_room_id(const struct kvs_send_room *r);
+/* Chunks given to the transport and not completed. Any thread. */
+uint32_t kvs_send_outstanding(const struct kvs_send_room *r);
+
+#endif /* KVSTAGE_SENDER_H */

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DOC: attach protocol
+ *
+ * Packets between an engine process and the daemon over a SOCK_SEQPACKET Unix
+ * socket of one machine: host byte order, fixed structs, one packet each.
+ * Nothing from an engine is trusted: the daemon copies a packet, then checks
+ * its length against the type and every field against its range.
+ *
+ *   engine                                   daemon
+ *   ATTACH + pidfd ------------------------>
+ *          <---------- ATTACHED + descriptors (status page, pools)
+ *   ADMIT --------------------------------->  status word moves
+ *          <------------ READY (extents)      then the word says READY
+ *          <------------ FAILED (err, text)   then the word says FAILED
+ *   COMMIT -------------------------------->  word says COMMITTING
+ *   COMMITTED ----------------------------->  word says DONE
+ *   ABORT --------------------------------->
+ *   COPY_OVER ----------------------------->  an aborted room's copy ended
+ *   DETACH -------------------------------->
+ *
+ * Status page: n_slots words; a word is
+ *   bits 63..16 generation (48 bits), 15..8 errno, 7..0 enum kvs_status
+ * stored with release by the daemon after the packet that explains it was
+ * queued on the socket; loaded with acquire by the engine.
+ */
+#ifndef KVS_PIPELINE_ATTACH_MSG_H
+#define KVS_PIPELINE_ATTACH_MSG_H
+
+#include <assert.h>
+#include <stdint.h>
+
+#include "kvstage/engine.h"
+#include "pipeline/geometry.h"
+
+#define KVS_ATTACH_MAGIC 0x4b565341u
+#define KVS_ATTACH_VERSION 1
+#define KVS_ENGINE_NAME 64
+#define KVS_ATTACH_POOLS_MAX 32
+#define KVS_PACKET_MAX 65536
+
+enum kvs_packet_type {
+	KVS_PACKET_ATTACH = 1,
+	KVS_PACKET_ATTACHED,
+	KVS_PACKET_REFUSED, /* instead of ATTACHED; then closed */
+	KVS_PACKET_ADMIT,
+	KVS_PACKET_READY,
+	KVS_PACKET_FAILED,
+	KVS_PACKET_COMMIT,
+	KVS_PACKET_COMMITTED,
+	KVS_PACKET_ABORT,
+	KVS_PACKET_COPY_OVER,
+	KVS_PACKET_DETACH,
+	KVS_PACKET_TYPE_MAX,
+};
+
+struct kvs_packet { /* head of every packet */
+	uint32_t magic;
+	uint32_t type;
+};
+
+struct kvs_packet_attach {
+	struct kvs_packet h;
+	uint32_t version;
+	int32_t node; /* -1: daemon's choice */
+	char name[KVS_ENGINE_NAME];
+	char pci[16];
+	uint32_t page_size;
+	uint32_t dtype;
+	uint32_t aux_max;
+	uint32_t n_buffers;
+	uint64_t capacity;
+	uint64_t max_context;
+	struct kvs_layer_buffer buffers[]; /* n_buffers */
+};
+
+/* Descriptors come with it: status page, then one a pool. */
+struct kvs_packet_attached {
+	struct kvs_packet h;
+	uint64_t instance;
+	uint32_t engine; /* number the daemon gave */
+	uint32_t n_slots;
+	uint32_t n_pools;
+	uint32_t extent_tokens;
+	struct {
+		uint64_t size;
+		uint64_t page_size;
+		int32_t node;
+		uint32_t writable; /* 1: offload pool */
+	} pools[KVS_ATTACH_POOLS_MAX];
+};
+
+struct kvs_packet_refused {
+	struct kvs_packet h;
+	int32_t err; /* positive errno */
+	char text[256];
+};
+
+struct kvs_packet_admit {
+	struct kvs_packet h;
+	uint64_t room;
+	unsigned char nonce[16];
+	char peer[KVS_ENGINE_NAME];
+	uint64_t tokens;
+	uint32_t slot;
+	int32_t node;
+	uint32_t aux_len;
+	uint32_t n_ranks;
+	struct kvs_rank_slice ranks[]; /* n_ranks */
+};
+
+struct kvs_packet_ready {
+	struct kvs_packet h;
+	uint64_t generation;
+	uint32_t slot;
+	uint32_t pool; /* index in ATTACHED */
+	uint32_t extent_tokens;
+	uint32_t n_extents;
+	uint64_t off[]; /* bytes in the pool, n_extents */
+};
+
+struct kvs_packet_failed {
+	struct kvs_packet h;
+	uint64_t generation;
+	uint32_t slot;
+	uint32_t err; /* positive errno */
+	uint32_t class; /* 400, 503 */
+	uint32_t reserved;
+	char text[256];
+};
+
+/* COMMIT, COMMITTED, ABORT, COPY_OVER */
+struct kvs_packet_room {
+	struct kvs_packet h;
+	uint64_t generation; /* 0 in ABORT: whatever is in the slot */
+	uint32_t slot;
+	int32_t err; /* COMMITTED: 0 or positive errno of the copy */
+};
+
+#define KVS_WORD(gen, err, st)                                                 \
+	(((uint64_t)(gen) << 16) | (((uint64_t)(err) & 0xff) << 8) |           \
+	 ((uint64_t)(st) & 0xff))
+#define KVS_WORD_GEN(w) ((w) >> 16)
+#define KVS_WORD_ERR(w) ((int)(((w) >> 8) & 0xff))
+#define KVS_WORD_STATUS(w) ((enum kvs_status)((w) & 0xff))
+#define KVS_GENERATION_MAX ((1ULL << 48) - 1)
+
+static_assert(sizeof(struct kvs_packet_ready) +
+			      KVS_EXTENTS_MAX * sizeof(uint64_t) <=
+		      KVS_PACKET_MAX,
+	      "READY fits one packet");
+
+#endif /* KVS_PIPELINE_ATTACH_MSG_H */

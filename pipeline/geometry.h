@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DOC: geometry
+ *
+ * Where each byte of a room lies in its extents. The tokens are cut into
+ * extents of extent_tokens (a multiple of the page size; fewer where that
+ * many would pass 1 GiB). Within an extent the runs of all paged buffers
+ * follow one another in layout order, pages in order, each run starting on a
+ * 64-byte border. The last extent also holds, after those, the runs of the
+ * fixed-count buffers and then one aux area per rank. The last page of a
+ * request may be partial: it travels and is stored whole.
+ *
+ * Every number comes from the decode engine's admit and layout.
+ */
+#ifndef KVS_PIPELINE_GEOMETRY_H
+#define KVS_PIPELINE_GEOMETRY_H
+
+#include <stdint.h>
+
+#include "kvstage/layout.h"
+
+#define KVS_EXTENTS_MAX 2048 /* of one room */
+#define KVS_RUN_ALIGN 64 /* bytes */
+
+struct kvs_run_offset; /* private */
+
+struct kvs_geometry {
+	const struct kvs_layout *layout; /* caller's; outlives the geometry */
+	uint64_t tokens;
+	uint32_t pages;
+	uint32_t extent_pages; /* of every extent but the last */
+	uint32_t n_extents;
+	uint32_t last_pages; /* of the last extent, 1..extent_pages */
+	uint32_t n_ranks;
+	uint32_t aux_len; /* bytes of each rank's aux block; may be 0 */
+	uint64_t full_len; /* bytes of a full extent */
+	uint64_t last_len; /* bytes of the last extent */
+	/* per buffer: bytes from the start of an extent of extent_pages */
+	uint64_t *full_off;
+	/* the same in the last extent; then fixed buffers and aux start */
+	uint64_t *last_off;
+	uint64_t aux_off; /* in the last extent */
+};
+
+/**
+ * kvs_geometry_extent_tokens() - tokens of a full extent
+ * @l: checked layout
+ * @want: setting extent.tokens
+ * @segment: bytes; largest extent a pool gives
+ * Return: multiple of page_size, at least one page; 0 when one page of all
+ * buffers is larger than @segment.
+ */
+uint32_t kvs_geometry_extent_tokens(const struct kvs_layout *l, uint32_t want,
+				    uint64_t segment);
+
+/**
+ * kvs_geometry_init() - lay a room out
+ * Return: 0; -EINVAL (no tokens, bad extent_tokens, too many ranks, aux over
+ * KVS_AUX_MAX); -E2BIG (tokens or extents over the limits, an extent over
+ * @segment); -ENOMEM.
+ */
+int kvs_geometry_init(struct kvs_geometry *g, const struct kvs_layout *l,
+		      uint64_t tokens, uint32_t extent_tokens,
+		      uint64_t segment, uint32_t n_ranks, uint32_t aux_len);
+void kvs_geometry_fini(struct kvs_geometry *g);
+
+/* Pages of extent @e. */
+uint32_t kvs_geometry_pages(const struct kvs_geometry *g, uint32_t e);
+/* Bytes of extent @e. */
+uint64_t kvs_geometry_len(const struct kvs_geometry *g, uint32_t e);
+/* Sum over all extents, bytes (without rounding to pool alignment). */
+uint64_t kvs_geometry_total(const struct kvs_geometry *g);
+
+/**
+ * kvs_geometry_run() - a buffer's run in an extent
+ * @g: geometry
+ * @e: extent number
+ * @b: buffer index in the layout
+ * @ret_off: bytes from the extent's start
+ * @ret_len: bytes (0: a fixed-count buffer in an extent that is not the last)
+ * Return: 0 or -ERANGE.
+ */
+int kvs_geometry_run(const struct kvs_geometry *g, uint32_t e, uint32_t b,
+		     uint64_t *ret_off, uint64_t *ret_len);
+/* A rank's aux area in the last extent; 0 or -ERANGE. */
+int kvs_geometry_aux(const struct kvs_geometry *g, uint32_t rank,
+		     uint64_t *ret_off, uint64_t *ret_len);
+/* Bytes rank must send when it has layers [first, first + n) : all runs of
+ * these layers' buffers over all extents, plus its aux block. */
+uint64_t kvs_geometry_rank_bytes(const struct kvs_geometry *g,
+				 uint32_t first_layer, uint32_t n_layers);
+
+#endif /* KVS_PIPELINE_GEOMETRY_H */

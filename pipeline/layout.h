@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef KVS_PIPELINE_LAYOUT_H
+#define KVS_PIPELINE_LAYOUT_H
+
+#include <stdbool.h>
+
+#include "kvstage/layout.h"
+
+const char *kvs_buffer_kind_name(unsigned int kind); /* "?" if unknown */
+const char *kvs_dtype_name(unsigned int dtype);
+bool kvs_buffer_kind_is_paged(unsigned int kind);
+
+/**
+ * kvs_layout_check() - is a layout from outside sound?
+ * @l: layout
+ * @err: message that names the field and its value
+ * @errlen: size of @err
+ * Return: 0 or -EINVAL (zero or excessive sizes, unknown kind, a (kind,
+ * layer) twice, items given for a paged kind or missing for another).
+ */
+int kvs_layout_check(const struct kvs_layout *l, char *err, size_t errlen);
+
+/* Deep copy; *ret is one allocation, free() it. -ENOMEM. */
+int kvs_layout_dup(const struct kvs_layout *l, struct kvs_layout **ret);
+
+/**
+ * kvs_layout_match() - can @prefill send what @decode needs?
+ * @prefill: one prefill rank's buffers: a subset by layer is fine (PP)
+ * @decode: the decode engine's buffers
+ * @first_layer: layers this rank is to send: [first_layer, first_layer +
+ * @n_layers: n_layers); 0 layers = a zero-byte rank: only page size is
+ *            compared
+ *
+ * Every decode buffer of these layers must be on the prefill side with the
+ * same item_len and items. The first difference is named with both values:
+ * "page_size: prefill 64, decode 32", "item_len of k layer 3: ...", "mamba
+ * layer 7: missing on prefill".
+ * Return: 0 or -EPROTOTYPE.
+ */
+int kvs_layout_match(const struct kvs_layout *prefill,
+		     const struct kvs_layout *decode, uint32_t first_layer,
+		     uint32_t n_layers, char *err, size_t errlen);
+
+/* Index of (kind, layer) in l->buffers; -ENOENT. O(log n) after
+ * kvs_layout_dup() (which sorts an index), else O(n). */
+int kvs_layout_find(const struct kvs_layout *l, unsigned int kind,
+		    unsigned int layer);
+/* Bytes of one token over all paged buffers, rounded up; 0 never. */
+uint64_t kvs_layout_bytes_per_token(const struct kvs_layout *l);
+
+#endif /* KVS_PIPELINE_LAYOUT_H */

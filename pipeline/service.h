@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DOC: service
+ *
+ * The daemon's core without its process dressing: pools, workers (a thread
+ * per NUMA node), the front thread (control connections, engine sockets, the
+ * room directory). kvstaged puts settings, signals, HTTP and logging around
+ * it; tests run it in-process.
+ */
+#ifndef KVS_PIPELINE_SERVICE_H
+#define KVS_PIPELINE_SERVICE_H
+
+#include <stdatomic.h>
+
+#include "pinned/topology.h"
+#include "pipeline/settings.h"
+#include "pipeline/stats.h"
+
+struct kvs_service;
+
+/* Progress of a slow start; any thread of the service. */
+struct kvs_service_events {
+	/* pool memory being populated; called about once a second */
+	void (*prefault)(void *arg, const char *pool, int node, uint64_t done,
+			 uint64_t total);
+	/* what kind of pages a pool got and why; called once a pool */
+	void (*pool)(void *arg, const char *pool, int node, const char *why);
+	void *arg;
+};
+
+/**
+ * kvs_service_create() - pools, threads, sockets
+ * @s: settings, copied
+ * @topo: topology, caller's, outlives the service
+ * @ev: may be NULL
+ * @cancel: set from a signal handler to give up during the pool start; may be
+ *          NULL
+ * @err: message that names the setting
+ *
+ * Context: blocks until the pools are whole.
+ * Return: 0; -EINVAL settings; what pools, sockets and threads return;
+ * -ECANCELED.
+ */
+int kvs_service_create(const struct kvs_settings *s,
+		       struct kvs_topology *topo,
+		       const struct kvs_service_events *ev,
+		       atomic_bool *cancel, struct kvs_service **ret,
+		       char *err, size_t errlen);
+
+/**
+ * kvs_service_drain() - stop admitting, let READY rooms finish
+ *
+ * New sessions and admits are refused (-ESHUTDOWN). Rooms before READY are
+ * aborted; READY and COMMITTING ones may finish until the setting
+ * drain.timeout. Context: blocks. Return: rooms that were still live.
+ */
+int kvs_service_drain(struct kvs_service *svc);
+/* Ends everything; held memory is unmapped with the process' sockets closed
+ * first. NULL ok. Blocks. */
+void kvs_service_destroy(struct kvs_service *svc);
+
+/* Apply reloadable settings. Any thread. */
+void kvs_service_reload(struct kvs_service *svc, const struct kvs_settings *s);
+
+/* Consistent copy of all numbers; any thread but the service's own; blocks
+ * for a turn of each worker. The struct is large: allocate it. */
+void kvs_service_snapshot(struct kvs_service *svc, struct kvs_snapshot *ret);
+
+/**
+ * kvs_service_rooms() - list rooms
+ * @ret: array, free() it
+ * Return: number, or -ENOMEM.
+ */
+int kvs_service_rooms(struct kvs_service *svc, struct kvs_room_info **ret);
+
+/* Abort a live room by id, as its engine would. 0, -ENOENT. */
+int kvs_service_abort(struct kvs_service *svc, uint64_t room);
+
+/* Bound TCP port of the listener. */
+unsigned int kvs_service_port(const struct kvs_service *svc);
+
+#endif /* KVS_PIPELINE_SERVICE_H */

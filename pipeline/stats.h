@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DOC: stats
+ *
+ * What a daemon counts. A worker owns its struct kvs_worker_stats; a snapshot
+ * is copied on the worker's own thread, so its numbers belong together (the
+ * pool identity holds in every scrape).
+ */
+#ifndef KVS_PIPELINE_STATS_H
+#define KVS_PIPELINE_STATS_H
+
+#include <stdint.h>
+
+#include "kvstage/engine.h"
+#include "lib/hist.h"
+#include "pinned/drain.h"
+#include "pinned/pool.h"
+
+/* X(NAME, label): why a room did not succeed */
+#define KVS_ROOM_CAUSES(X)                                                     \
+	X(ENGINE_ABORT, "engine_abort")                                        \
+	X(SENDER_ABORT, "sender_abort")                                        \
+	X(SENDER_REFUSED, "sender_refused")                                    \
+	X(PEER_LOST, "peer_lost") /* connection closed, reset, silent */       \
+	X(ENGINE_LOST, "engine_lost")                                          \
+	X(ADMISSION_TIMEOUT, "admission_timeout")                              \
+	X(OPEN_TIMEOUT, "open_timeout")                                        \
+	X(TRANSFER_TIMEOUT, "transfer_timeout")                                \
+	X(CLAIM_TIMEOUT, "claim_timeout")                                      \
+	X(MISSING_BYTES, "missing_bytes")                                      \
+	X(PROTOCOL, "protocol")                                                \
+	X(LAYOUT, "layout")                                                    \
+	X(COPY_FAILED, "copy_failed")                                          \
+	X(SHUTDOWN, "shutdown")                                                \
+	X(INTERNAL, "internal")
+
+/* X(NAME, label): kvstage_admit_total{result} */
+#define KVS_ADMIT_RESULTS(X)                                                   \
+	X(OK, "ok") /* memory at once */                                       \
+	X(QUEUED, "queued")                                                    \
+	X(NOFIT, "nofit") /* can never fit */                                  \
+	X(BUSY, "busy") /* queue full */                                       \
+	X(DUPLICATE, "duplicate")                                              \
+	X(LAYOUT, "layout")                                                    \
+	X(INVALID, "invalid")
+
+/* X(NAME, label): kvstage_protocol_errors_total{reason} */
+#define KVS_PROTOCOL_ERRORS(X)                                                 \
+	X(SHORT, "short")                                                      \
+	X(MAGIC, "magic")                                                      \
+	X(LENGTH, "length")                                                    \
+	X(TYPE, "type")                                                        \
+	X(FLAGS, "flags")                                                      \
+	X(TEXT, "text")                                                        \
+	X(COUNT, "count")                                                      \
+	X(VALUE, "value")                                                      \
+	X(PAYLOAD, "payload")                                                  \
+	X(ORDER, "order") /* legal message, wrong time */                      \
+	X(RANGE, "range") /* outside what was granted */                       \
+	X(OVERLAP, "overlap") /* bytes sent twice */                           \
+	X(FOREIGN, "foreign") /* a room or rank that is not this peer's */     \
+	X(VERSION, "version")                                                  \
+	X(TOTALS, "totals") /* LAST does not agree with the admit */           \
+	X(HANDSHAKE, "handshake") /* no HELLO in time */                       \
+	X(ENGINE, "engine") /* a bad packet from an engine */
+
+#define KVS_ENUM_(n, s) KVS_CAUSE_##n,
+enum kvs_room_cause { KVS_ROOM_CAUSES(KVS_ENUM_) KVS_CAUSE_MAX };
+#undef KVS_ENUM_
+#define KVS_ENUM_(n, s) KVS_ADMIT_##n,
+enum kvs_admit_result { KVS_ADMIT_RESULTS(KVS_ENUM_) KVS_ADMIT_MAX };
+#undef KVS_ENUM_
+#define KVS_ENUM_(n, s) KVS_PROTO_##n,
+enum kvs_proto_error { KVS_PROTOCOL_ERRORS(KVS_ENUM_) KVS_PROTO_MAX };
+#undef KVS_ENUM_
+
+extern const char *const kvs_cause_name[KVS_CAUSE_MAX];
+extern const char *const kvs_admit_result_name[KVS_ADMIT_MAX];
+extern const char *const kvs_proto_error_name[KVS_PROTO_MAX];
+
+/* One worker. Counters only grow. */
+struct kvs_worker_stats {
+	uint64_t rooms_done;
+	uint64_t failures[KVS_CAUSE_MAX];
+	uint64_t admits[KVS_ADMIT_MAX];
+	uint64_t protocol_errors[KVS_PROTO_MAX];
+	uint64_t late_bytes; /* arrived for a room that was over */
+	uint64_t received_bytes; /* placed in extents */
+	struct kvs_drain_stats drains;
+	struct kvs_hist drain_seconds; /* ns, arm to over */
+	struct kvs_hist admit_wait; /* ns, admit to memory */
+	struct kvs_hist transfer; /* ns, first OPEN to READY */
+	struct kvs_hist claim; /* ns, READY to commit */
+	struct kvs_hist commit; /* ns, commit to copies done */
+};
+
+struct kvs_pool_snapshot {
+	const char *name;
+	int node;
+	uint64_t page_size;
+	int bound; /* 1: on its node, 0: unbound */
+	struct kvs_pool_account account;
+};
+
+#define KVS_WORKERS_MAX 32
+
+struct kvs_worker_snapshot {
+	unsigned int index;
+	uint32_t rooms_live; /* not in DRAINING, FREE */
+	uint32_t rooms_waiting;
+	uint32_t rooms_held;
+	uint64_t held_bytes[KVS_CAUSE_MAX];
+	uint32_t data_connections;
+	unsigned int n_pools;
+	struct kvs_pool_snapshot pools[2];
+	struct kvs_worker_stats stats;
+};
+
+struct kvs_snapshot {
+	uint64_t instance;
+	uint64_t uptime; /* ns */
+	int ready; /* pools whole, listening */
+	const char *tcp_engine; /* "tcp/uring", "tcp/sock" */
+	uint32_t sessions;
+	uint32_t engines;
+	uint32_t connections;
+	uint64_t connections_refused;
+	uint64_t protocol_errors[KVS_PROTO_MAX]; /* control and engine side */
+	uint64_t admits[KVS_ADMIT_MAX]; /* decided before a worker was asked */
+	unsigned int n_workers;
+	struct kvs_worker_snapshot workers[KVS_WORKERS_MAX];
+};
+
+/* One room, for listings. */
+struct kvs_room_info {
+	uint64_t room;
+	uint64_t generation;
+	const char *state;
+	unsigned int worker;
+	int node;
+	uint32_t engine;
+	char peer[64];
+	uint64_t tokens;
+	uint64_t bytes; /* pool bytes it owns */
+	uint64_t expected; /* bytes to arrive */
+	uint64_t received;
+	uint64_t age; /* ns in this state */
+	const char *cause; /* of a failed one, else "" */
+	uint32_t parties; /* live in its drain */
+};
+
+#endif /* KVS_PIPELINE_STATS_H */

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DOC: wire protocol, version 1
+ *
+ * Messages between a prefill rank (sender) and the daemon. On the wire:
+ * struct kvs_frame (rdma/frame.h), then a fixed little-endian body, then for
+ * some a bounded array. kvs_wire_decode() turns checked bytes into struct
+ * kvs_msg in host order; nothing else looks at wire structs.
+ * kvstage-wire(7) is the reference.
+ *
+ *   sender                                 daemon
+ *   HELLO(control) ----------------------> version, capabilities, identity
+ *          <---------------------- HELLO   session token, instance
+ *   LAYOUT ------------------------------> compared with the engine's
+ *          <--------------------- LAYOUT   (or ERROR and close)
+ *   OPEN(room, nonce, rank) -------------> parked until the engine's admit
+ *          <--------- GRANT | REFUSE       generation, extents, worker
+ *   HELLO(data, token, worker) ==========> each data connection
+ *   CHUNK + payload =====================> placed directly
+ *   LAST(totals) ------------------------>
+ *          <------------------- COMPLETE   all bytes seen; room sealed
+ *   either: ABORT -> ABORT_ACK | ABORT_NAK, ERROR, KEEPALIVE
+ */
+#ifndef KVS_PIPELINE_WIRE_H
+#define KVS_PIPELINE_WIRE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kvstage/layout.h"
+#include "rdma/frame.h"
+
+#define KVS_WIRE_VERSION_MIN 1
+#define KVS_WIRE_VERSION_MAX 1
+#define KVS_WIRE_TEXT 256 /* bytes, NUL included */
+#define KVS_PEER_NAME 64 /* bytes, NUL included */
+#define KVS_WIRE_GRANT_KEYS_MAX 2048
+
+/* X(NAME, value): 0 is never used */
+#define KVS_WIRE_TYPES(X)                                                      \
+	X(HELLO, 1)                                                            \
+	X(LAYOUT, 2)                                                           \
+	X(OPEN, 3)                                                             \
+	X(GRANT, 4)                                                            \
+	X(REFUSE, 5)                                                           \
+	X(CHUNK, 6)                                                            \
+	X(CHUNK_DONE, 7)                                                       \
+	X(LAST, 8)                                                             \
+	X(COMPLETE, 9)                                                         \
+	X(ABORT, 10)                                                           \
+	X(ABORT_ACK, 11)                                                       \
+	X(ABORT_NAK, 12)                                                       \
+	X(ERROR, 13)                                                           \
+	X(KEEPALIVE, 14)
+
+#define KVS_ENUM_(n, v) KVS_WIRE_##n = (v),
+enum kvs_wire_type { KVS_WIRE_TYPES(KVS_ENUM_) KVS_WIRE_TYPE_MAX };
+#undef KVS_ENUM_
+
+/* Capabilities (HELLO) */
+#define KVS_CAP_DRAIN_ACK (1ULL << 0) /* answers ABORT */
+#define KVS_CAP_GENERATION (1ULL << 1) /* carries generations; required */
+#define KVS_CAP_ONE_SIDED (1ULL << 2) /* writes by RDMA */
+
+/* Roles (HELLO) */
+#define KVS_ROLE_CONTROL 0
+#define KVS_ROLE_DATA 1
+
+/* Chunk of an aux block instead of a layer buffer: kind, layer = rank */
+#define KVS_KIND_AUX 0xffff
+
+struct kvs_msg_hello {
+	uint16_t version_min;
+	uint16_t version_max; /* in a reply both are the chosen one */
+	uint16_t role;
+	uint64_t caps;
+	uint64_t instance; /* of the sending process */
+	uint64_t session; /* reply: token; role data: the token */
+	uint32_t rank;
+	uint32_t n_ranks;
+	uint32_t worker; /* role data */
+	uint32_t keepalive_ms; /* 0: none */
+	char name[KVS_PEER_NAME]; /* peer (prefill instance) */
+};
+
+struct kvs_msg_layout {
+	/* buffers point into a caller-given array, see kvs_wire_decode() */
+	struct kvs_layout l;
+};
+
+struct kvs_msg_open {
+	uint64_t room;
+	uint64_t generation; /* 0: not known yet */
+	unsigned char nonce[16]; /* zero: none */
+	uint32_t rank;
+	uint64_t tokens; /* what the sender believes; checked */
+};
+
+struct kvs_grant_key {
+	uint64_t addr;
+	uint32_t rkey;
+};
+
+struct kvs_msg_grant {
+	uint64_t room;
+	uint64_t generation;
+	uint32_t rank;
+	uint32_t worker; /* data connections go there */
+	uint64_t tokens;
+	uint32_t page_size;
+	uint32_t extent_tokens;
+	uint32_t n_extents;
+	uint32_t first_layer; /* what this rank is to send */
+	uint32_t n_layers;
+	uint32_t aux_len; /* bytes this rank is to send */
+	uint32_t n_keys; /* 0 on TCP */
+	struct kvs_grant_key *keys; /* caller-given array */
+};
+
+struct kvs_msg_refuse {
+	uint64_t room;
+	uint64_t generation; /* 0 when the room was never admitted */
+	uint32_t rank;
+	uint32_t err; /* positive errno */
+	uint32_t class; /* 400 or 503 */
+	char text[KVS_WIRE_TEXT];
+};
+
+/* CHUNK (payload follows) and CHUNK_DONE (written by other means) */
+struct kvs_msg_chunk {
+	uint64_t room;
+	uint64_t generation;
+	uint32_t rank;
+	uint32_t extent;
+	uint16_t kind; /* enum kvs_buffer_kind or KVS_KIND_AUX */
+	uint16_t layer;
+	uint64_t offset; /* bytes in the buffer's run in this extent */
+	uint32_t len; /* bytes; of the payload */
+};
+
+struct kvs_msg_last {
+	uint64_t room;
+	uint64_t generation;
+	uint32_t rank;
+	uint64_t bytes; /* everything this rank sent, aux included */
+};
+
+struct kvs_msg_complete {
+	uint64_t room;
+	uint64_t generation;
+	uint32_t rank;
+};
+
+struct kvs_msg_abort {
+	uint64_t room;
+	uint64_t generation;
+	uint32_t rank; /* of the sender concerned */
+	uint32_t err; /* positive errno: why */
+	char text[KVS_WIRE_TEXT];
+};
+
+struct kvs_msg_error {
+	uint32_t err;
+	char text[KVS_WIRE_TEXT];
+};
+
+struct kvs_msg_keepalive {
+	uint64_t seq;
+	uint32_t reply; /* 0: please answer; 1: answer */
+};
+
+struct kvs_msg {
+	enum kvs_wire_type type;
+	union {
+		struct kvs_msg_hello hello;
+		struct kvs_msg_layout layout;
+		struct kvs_msg_open open;
+		struct kvs_msg_grant grant;
+		struct kvs_msg_refuse refuse;
+		struct kvs_msg_chunk chunk; /* CHUNK, CHUNK_DONE */
+		struct kvs_msg_last last;
+		struct kvs_msg_complete complete;
+		struct kvs_msg_abort abort; /* ABORT, ABORT_ACK, ABORT_NAK */
+		struct kvs_msg_error error;
+		struct kvs_msg_keepalive keepalive;
+	};
+};
+
+const char *kvs_wire_type_name(unsigned int type); /* "?" if unknown */
+
+/* Scratch for the arrays of LAYOUT and GRANT; one per decoding thread. */
+struct kvs_wire_scratch {
+	struct kvs_layer_buffer buffers[KVS_LAYOUT_BUFFERS_MAX];
+	struct kvs_grant_key keys[KVS_WIRE_GRANT_KEYS_MAX];
+};
+
+/**
+ * kvs_wire_decode() - bytes to message
+ * @f: a frame as received
+ * @avail: bytes readable at @f
+ * @scratch: storage that LAYOUT and GRANT arrays point into
+ * @ret: message, written only on success
+ * @ret_reason: static string for kvstage_protocol_errors_total{reason}:
+ *              "short" "magic" "length" "type" "flags" "text" "count"
+ *              "value" "payload"
+ *
+ * Every length, count, NUL termination and reserved field is checked.
+ * Context: any thread, does not block or allocate.
+ * Return: 0 or -EPROTO.
+ */
+int kvs_wire_decode(const struct kvs_frame *f, size_t avail,
+		    struct kvs_wire_scratch *scratch, struct kvs_msg *ret,
+		    const char **ret_reason);
+
+/**
+ * kvs_wire_encode() - message to bytes
+ * @m: message; CHUNK sets the frame's payload to chunk.len
+ * @buf: room for the frame, 8-byte aligned
+ * @cap: its size; KVS_FRAME_MAX always suffices
+ * Return: bytes written; -ENOBUFS; -EINVAL a value that must not be sent.
+ */
+int kvs_wire_encode(const struct kvs_msg *m, void *buf, size_t cap);
+
+#endif /* KVS_PIPELINE_WIRE_H */

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DOC: transport
+ *
+ * What the pipeline sees of a network. One struct kvs_transport is one event
+ * loop; it belongs to one thread, and so do all its connections. Everything
+ * is asynchronous and arrives through struct kvs_conn_ops from inside
+ * kvs_transport_poll(), never from inside the call that asked for it, except
+ * where a comment says so.
+ *
+ * Two kinds of connection: *control* carries frames both ways; *data* carries
+ * frames with a payload, which the receiver places **directly** at the
+ * address its payload() callback names: no bounce copy.
+ *
+ * The ownership rule (what makes a TCP receive a provable party): between
+ * payload() returning 0 and payload_done(), the transport may write to
+ * rx->addr; after payload_done() it never does again, whatever the status.
+ *
+ * Implementations: tcp (io_uring, or plain sockets with epoll), loop
+ * (in-process, deterministic). verbs answers -EOPNOTSUPP for now.
+ */
+#ifndef KVS_RDMA_TRANSPORT_H
+#define KVS_RDMA_TRANSPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "lib/clock.h"
+#include "lib/list.h"
+#include "rdma/addr.h"
+#include "rdma/frame.h"
+
+struct kvs_transport;
+struct kvs_conn;
+struct kvs_listener;
+struct kvs_watch;
+
+enum kvs_conn_kind {
+	KVS_CONN_CONTROL,
+	KVS_CONN_DATA,
+};
+
+/* One payload on its way into memory. Owned by the connection. */
+struct kvs_rx {
+	void *addr; /* where to put it; NULL: read and drop */
+	uint64_t len; /* bytes; from the frame */
+	uint64_t got; /* bytes placed so far (valid in payload_done) */
+	void *user; /* the upper layer's */
+};
+
+/**
+ * struct kvs_conn_ops - the upper layer's side of a connection
+ * @opened: kvs_transport_connect() succeeded. May be NULL for accepted ones.
+ * @frame: a whole frame without payload arrived; @f is valid during the call;
+ *         kvs_get32(f->len) bytes. Magic and length were checked. Negative:
+ *         close the connection with that error. May call kvs_conn_detach().
+ * @payload: a data frame with a payload arrived: set @rx->addr (room for
+ *           rx->len bytes) and @rx->user. Return 0, or a negative errno to
+ *           close (payload_done is not called then). NULL for connections
+ *           that must not carry payloads: one that comes closes it (-EPROTO).
+ * @payload_done: exactly once for each payload() that returned 0, also when
+ *           the connection dies. @status 0: all rx->len bytes are there.
+ *           -ECANCELED: stopped by kvs_conn_stop_payload(). Other: died.
+ *           The transport does not touch rx->addr any more. A negative return
+ *           closes the connection.
+ * @closed: the connection is gone; last call for it; @err 0 = the other side
+ *          closed in order between two frames, else -errno. Every queued tx
+ *          was completed before. The conn is freed after it returns.
+ */
+struct kvs_conn_ops {
+	void (*opened)(struct kvs_conn *c);
+	int (*frame)(struct kvs_conn *c, const struct kvs_frame *f);
+	int (*payload)(struct kvs_conn *c, const struct kvs_frame *f,
+		       struct kvs_rx *rx);
+	int (*payload_done)(struct kvs_conn *c, struct kvs_rx *rx, int status);
+	void (*closed)(struct kvs_conn *c, int err);
+};
+
+/**
+ * struct kvs_tx - one data frame with its payload, being sent
+ * @frame: KVS_DATA_FRAME bytes; payload length filled in by the caller
+ * @iov: payload pieces, in order; array and bytes stay the caller's and
+ *       untouched until @done
+ * @n_iov: pieces; any number (sent IOV_MAX at a time)
+ * @done: exactly once. 0: every byte was taken by the kernel (the source may
+ *        be reused). Negative: not known how much went out (R5).
+ */
+struct kvs_tx {
+	struct kvs_list node;
+	unsigned char frame[KVS_DATA_FRAME];
+	const struct iovec *iov;
+	size_t n_iov;
+	void (*done)(struct kvs_conn *c, struct kvs_tx *tx, int status);
+	void *user;
+};
+
+struct kvs_transport_opts {
+	/* "auto" (io_uring if it works here, else sock), "uring", "sock" */
+	const char *engine;
+	const struct kvs_clock *clock; /* NULL: real */
+	unsigned int max_conns; /* accepted beyond this are refused; 0: 4096 */
+	size_t frame_max; /* bytes; 0: KVS_FRAME_MAX */
+	size_t send_queue_max; /* bytes of queued frames a conn; 0: 4 MiB */
+	int rcvbuf; /* bytes; 0: the kernel tunes it */
+	int sndbuf;
+	unsigned int user_timeout_ms; /* TCP_USER_TIMEOUT; 0: system's */
+};
+
+/* Counters; owner thread. */
+struct kvs_transport_stats {
+	uint64_t accepted;
+	uint64_t refused_limit; /* over max_conns */
+	uint64_t refused_fds; /* EMFILE, ENFILE */
+	uint64_t rx_bytes; /* payload bytes placed */
+	uint64_t rx_dropped; /* payload bytes read and dropped */
+	uint64_t tx_bytes;
+	uint64_t io_short; /* partial reads and writes completed */
+	uint64_t cq_overflow; /* io_uring completion overflows seen */
+	uint64_t bad_frames; /* magic, length */
+};
+
+/**
+ * kvs_tcp_create() - event loop over TCP
+ * @o: options; NULL: defaults
+ * @ret: the loop
+ * @err: buffer for a message (which call, errno text, both possible causes)
+ * @errlen: its size
+ *
+ * Return: 0; -EOPNOTSUPP engine not built or forbidden here ("auto" falls
+ * back instead); -EINVAL; -ENOMEM; -EMFILE.
+ */
+int kvs_tcp_create(const struct kvs_transport_opts *o,
+		   struct kvs_transport **ret, char *err, size_t errlen);
+
+/* Closes everything (closed() is called), waits for the kernel to give back
+ * what it still writes to, frees. Accepts NULL. Not from a callback. */
+void kvs_transport_destroy(struct kvs_transport *t);
+
+/* "tcp/uring", "tcp/sock", "loop" */
+const char *kvs_transport_name(const struct kvs_transport *t);
+
+/**
+ * kvs_transport_poll() - run completions and callbacks
+ * @timeout_ns: wait at most this long for the first; 0: do not wait;
+ *              KVS_TIME_NEVER: until something happens
+ * Return: number of events handled (0 on timeout or wake), or -errno.
+ */
+int kvs_transport_poll(struct kvs_transport *t, uint64_t timeout_ns);
+/* Make a waiting poll return. Any thread, async-signal safe. */
+void kvs_transport_wake(struct kvs_transport *t);
+
+/**
+ * kvs_transport_listen() - accept connections
+ * @addr: parsed address; the first that binds is used
+ * @accepted: called for each with the new connection; must call
+ *            kvs_conn_set_ops() and return 0, or refuse by a negative errno.
+ * @arg: for @accepted
+ *
+ * Out of descriptors: accepting pauses and resumes when a connection closes
+ * or a short time later; nothing spins, nothing is lost.
+ * Return: 0 or -errno (-EADDRINUSE, -EACCES, ...).
+ */
+int kvs_transport_listen(struct kvs_transport *t, const struct kvs_addr *addr,
+			 int (*accepted)(struct kvs_conn *c, void *arg),
+			 void *arg, struct kvs_listener **ret);
+void kvs_listener_close(struct kvs_listener *l);
+/* Bound address, for port 0. */
+int kvs_listener_addr(const struct kvs_listener *l,
+		      struct sockaddr_storage *ret, socklen_t *ret_len);
+
+/**
+ * kvs_transport_connect() - open a connection
+ *
+ * Tries the addresses in order. opened() or closed() follows.
+ * Return: 0 or -errno when nothing could even be started.
+ */
+int kvs_transport_connect(struct kvs_transport *t, const struct kvs_addr *addr,
+			  enum kvs_conn_kind kind,
+			  const struct kvs_conn_ops *ops, void *user,
+			  struct kvs_conn **ret);
+
+/**
+ * kvs_transport_adopt() - take over a connected socket (or loop handle)
+ *
+ * @fd belongs to the transport on success. opened() is not called.
+ */
+int kvs_transport_adopt(struct kvs_transport *t, int fd,
+			enum kvs_conn_kind kind, const struct kvs_conn_ops *ops,
+			void *user, struct kvs_conn **ret);
+
+/**
+ * kvs_conn_detach() - give the socket to another thread's transport
+ *
+ * Only from inside frame(), with nothing queued to send. Nothing past the
+ * current frame was read. closed() is not called; the conn is freed after
+ * frame() returns.
+ * Return: descriptor (or loop handle), or -EBUSY.
+ */
+int kvs_conn_detach(struct kvs_conn *c);
+
+void kvs_conn_set_ops(struct kvs_conn *c, enum kvs_conn_kind kind,
+		      const struct kvs_conn_ops *ops, void *user);
+void *kvs_conn_user(const struct kvs_conn *c);
+struct kvs_transport *kvs_conn_transport(const struct kvs_conn *c);
+/* Address of the other side, for messages; static storage of the conn. */
+const char *kvs_conn_peer(const struct kvs_conn *c);
+
+/**
+ * kvs_conn_send() - queue one frame
+ * @f: kvs_get32(f->len) bytes, copied
+ *
+ * In order with other frames and writes of this connection; at most one send
+ * of a connection is in the kernel at a time.
+ * Return: 0; -ENOBUFS when send_queue_max is reached; -ENOMEM; -EPIPE when
+ * closing.
+ */
+int kvs_conn_send(struct kvs_conn *c, const struct kvs_frame *f);
+
+/**
+ * kvs_conn_write() - queue a data frame with payload; see struct kvs_tx
+ * Return: 0; -EPIPE when closing (done is not called).
+ */
+int kvs_conn_write(struct kvs_conn *c, struct kvs_tx *tx);
+
+/**
+ * kvs_conn_stop_payload() - stop writing to the rx in progress
+ *
+ * payload_done(-ECANCELED) follows as soon as the transport provably does not
+ * write any more, maybe from inside this call; it may also come with status 0
+ * when all bytes were there already. The rest of the payload is read and
+ * dropped; later frames of the connection are unaffected.
+ */
+void kvs_conn_stop_payload(struct kvs_conn *c);
+
+/* Close; closed() follows from poll. After pending frames when @flush (at
+ * most a second), else at once. Harmless when closing already. */
+void kvs_conn_close(struct kvs_conn *c, int err, bool flush);
+
+/**
+ * kvs_transport_watch() - call back when a descriptor is ready
+ * @fd: stays the caller's
+ * @events: POLLIN, POLLOUT
+ * @ready: called from poll while ready (level)
+ * Return: 0, -EOPNOTSUPP (loop), -ENOMEM, -errno.
+ */
+int kvs_transport_watch(struct kvs_transport *t, int fd, short events,
+			void (*ready)(struct kvs_watch *w, short revents,
+				      void *arg),
+			void *arg, struct kvs_watch **ret);
+/* Change the events watched. */
+int kvs_watch_events(struct kvs_watch *w, short events);
+/* No call back after this returns. Accepts NULL. */
+void kvs_watch_remove(struct kvs_watch *w);
+
+void kvs_transport_stats(const struct kvs_transport *t,
+			 struct kvs_transport_stats *ret);
+
+#endif /* KVS_RDMA_TRANSPORT_H */
