@@ -7,6 +7,7 @@ find_package(PkgConfig REQUIRED)
 option(KVS_WERROR "Treat warnings as errors (CI)" OFF)
 option(KVS_TESTS "Build the tests" ON)
 option(KVS_FUZZ "Build the libFuzzer targets (clang only)" OFF)
+set(KVS_FUZZ_SECONDS 10 CACHE STRING "How long each fuzz target searches")
 set(KVS_SANITIZE "" CACHE STRING "Sanitizers: address,undefined or thread")
 
 foreach(_part CUDA VERBS IO_URING HWLOC)

@@ -10,7 +10,8 @@
 # make gcc warn about correct code, so those builds do not stop at a warning.
 build() # NAME
 {
-	local dir=$top/build-ci-$1 log=$logs/build-$1.log cc=gcc args
+	local dir=$top/build-ci-$1 log=$logs/build-$1.log
+	local cc=gcc args targets=()
 
 	case $1 in
 	gcc) args=(-DKVS_WERROR=ON) ;;
@@ -23,13 +24,20 @@ build() # NAME
 		args=(-DKVS_WERROR=ON -DKVS_IO_URING=off -DKVS_HWLOC=off
 			-DKVS_VERBS=off -DKVS_CUDA=off)
 		;;
-	asan) args=("-DKVS_SANITIZE=address,undefined") ;;
-	tsan) args=(-DKVS_SANITIZE=thread) ;;
+	asan)
+		args=("-DKVS_SANITIZE=address,undefined")
+		targets=(kvs_tests_unit)
+		;;
+	tsan)
+		args=(-DKVS_SANITIZE=thread)
+		targets=(kvs_tests_threads)
+		;;
 	fuzz)
 		cc=clang
 		args=(-DKVS_FUZZ=ON -DKVS_FUZZ_SECONDS="$fuzz_seconds"
 			"-DKVS_SANITIZE=address,undefined"
 			-DCMAKE_C_FLAGS=-fsanitize=fuzzer-no-link)
+		targets=(kvs_tests_fuzz)
 		;;
 	*)
 		echo "no such build: $1"
@@ -43,7 +51,8 @@ build() # NAME
 		tail -n 30 "$log"
 		return 1
 	fi
-	if ! ninja -C "$dir" -j "$jobs" -k 20 >>"$log" 2>&1; then
+	if ! ninja -C "$dir" -j "$jobs" -k 20 \
+		${targets[@]+"${targets[@]}"} >>"$log" 2>&1; then
 		grep -E -A 12 -e '^FAILED' -e '(error|warning): ' "$log" |
 			grep -v -E '^(--|ninja:|/usr/bin/(cc|gcc|clang) )' |
 			tail -n 80
