@@ -107,27 +107,37 @@ int kvs_device_open(const struct kvs_device_opts *o, struct kvs_device **ret,
 /* Waits for copies in flight (a held one is released), frees. NULL ok. */
 void kvs_device_close(struct kvs_device *d);
 const char *kvs_device_name(const struct kvs_device *d);
-/* Device memory; -ENOMEM. */
+/* Device memory, not cleared; -ENOMEM, -EINVAL (no bytes). */
 int kvs_device_alloc(struct kvs_device *d, uint64_t len, void **ret);
 void kvs_device_free(struct kvs_device *d, void *p);
-/* Make host memory known to the device; 0 or -errno. May block. */
+/*
+ * Make host memory known to the device, for copies that lie within one such
+ * range. May block. Return: 0; -EEXIST part of it is known already; -EINVAL
+ * no range; -ENOMEM, or what the device said.
+ */
 int kvs_device_register_host(struct kvs_device *d, void *addr, uint64_t len,
 			     bool read_only);
+/* Exactly a range that was registered; else -ENOENT. */
 int kvs_device_unregister_host(struct kvs_device *d, void *addr, uint64_t len);
 /**
  * kvs_device_copy() - start a copy; copies of a device begin in order
  *
  * Context: one submitting thread a device. Does not block.
- * Return: 0 (then query tells), -EINVAL, or the device's sticky error.
+ * Return: 0 (then query tells); -EINVAL (no such direction, a run without
+ * memory or that overflows; soft: device addresses it did not allocate, host
+ * memory that lies partly in a registered range, or D2H to a read-only one);
+ * or the device's sticky error. On an error nothing was started.
  */
 int kvs_device_copy(struct kvs_device *d, struct kvs_copy *c);
 /* -EINPROGRESS; 0 done: acquire, the bytes are there; other: failed and
  * finished (the device touches neither end any more). */
 int kvs_device_query(struct kvs_device *d, const struct kvs_copy *c);
-/* Read device memory synchronously (tests, checks). */
+/* Read device memory synchronously (tests, checks); -EINVAL. Copies in
+ * flight are not waited for. */
 int kvs_device_peek(struct kvs_device *d, void *host, const void *dev,
 		    uint64_t len);
-/* soft: let a held copy go on; -EOPNOTSUPP for other backends. */
+/* soft: let the held copy go on, or not stop if it has not come up yet;
+ * -EOPNOTSUPP for other backends. Any thread. */
 int kvs_soft_release(struct kvs_device *d);
 
 #endif /* KVS_GPU_DEVICE_H */

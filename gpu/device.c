@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "gpu/device_internal.h"
+#include "lib/assert.h"
+
+enum kvs_backend {
+	KVS_BACKEND_SOFT,
+	KVS_BACKEND_CUDA,
+	KVS_BACKEND_MAX,
+};
+
+static const struct kvs_device_ops *const kvs_backends[] = {
+	[KVS_BACKEND_SOFT] = &kvs_soft_ops,
+	[KVS_BACKEND_CUDA] = &kvs_cuda_ops,
+};
+
+_Static_assert(KVS_ARRAY_SIZE(kvs_backends) == KVS_BACKEND_MAX,
+	       "every backend has its row");
+
+bool kvs_device_ops_complete(const struct kvs_device_ops *ops)
+{
+	return ops && ops->name && ops->open && ops->close && ops->alloc &&
+	       ops->free && ops->register_host && ops->unregister_host &&
+	       ops->copy && ops->query && ops->peek;
+}
+
+int kvs_device_open(const struct kvs_device_opts *o, struct kvs_device **ret,
+		    char *err, size_t errlen)
+{
+	const struct kvs_device_ops *ops = NULL;
+	const char *name = o->backend ? o->backend : "";
+	int used;
+	size_t i;
+
+	/* the whole table, so that a gap shows on machines without the row */
+	for (i = 0; i < KVS_BACKEND_MAX; i++) {
+		KVS_ASSERT(kvs_device_ops_complete(kvs_backends[i]));
+		if (!strcmp(kvs_backends[i]->name, name))
+			ops = kvs_backends[i];
+	}
+	if (ops)
+		return ops->open(o, ret, err, errlen);
+
+	used = snprintf(err, errlen,
+			"no copy backend \"%.32s\"; there are:", name);
+	for (i = 0; i < KVS_BACKEND_MAX; i++) {
+		if (used < 0 || (size_t)used >= errlen)
+			break;
+		used += snprintf(err + used, errlen - (size_t)used, " %s",
+				 kvs_backends[i]->name);
+	}
+	return -EINVAL;
+}
+
+void kvs_device_close(struct kvs_device *d)
+{
+	if (!d)
+		return;
+	KVS_CHECK_MAGIC(d, KVS_DEVICE_MAGIC);
+	d->ops->close(d);
+}
+
+const char *kvs_device_name(const struct kvs_device *d)
+{
+	KVS_CHECK_MAGIC(d, KVS_DEVICE_MAGIC);
+	return d->ops->name;
+}
+
+int kvs_device_alloc(struct kvs_device *d, uint64_t len, void **ret)
+{
+	KVS_CHECK_MAGIC(d, KVS_DEVICE_MAGIC);
+	if (!len)
+		return -EINVAL;
+	return d->ops->alloc(d, len, ret);
+}
+
+void kvs_device_free(struct kvs_device *d, void *p)
+{
+	KVS_CHECK_MAGIC(d, KVS_DEVICE_MAGIC);
+	if (p)
+		d->ops->free(d, p);
+}
+
+/* A range that ends past the address space is nobody's memory. */
+static bool kvs_range_ok(const void *addr, uint64_t len)
+{
+	return addr && len && len - 1 <= UINTPTR_MAX - (uintptr_t)addr;
+}
+
+int kvs_device_register_host(struct kvs_device *d, void *addr, uint64_t len,
+			     bool read_only)
+{
+	KVS_CHECK_MAGIC(d, KVS_DEVICE_MAGIC);
+	if (!kvs_range_ok(addr, len))
+		return -EINVAL;
+	return d->ops->register_host(d, addr, len, read_only);
+}
+
+int kvs_device_unregister_host(struct kvs_device *d, void *addr, uint64_t len)
+{
+	KVS_CHECK_MAGIC(d, KVS_DEVICE_MAGIC);
+	if (!kvs_range_ok(addr, len))
+		return -EINVAL;
+	return d->ops->unregister_host(d, addr, len);
+}
+
+static bool kvs_copy_run_ok(const struct kvs_copy_run *r)
+{
+	uint64_t len;
+
+	if (!r->n)
+		return true;
+	if (!r->dev || !r->item_len)
+		return false;
+	if (__builtin_mul_overflow(r->item_len, r->n, &len))
+		return false;
+	return kvs_range_ok(r->host, len);
+}
+
+int kvs_device_copy(struct kvs_device *d, struct kvs_copy *c)
+{
+	size_t i;
+
+	KVS_CHECK_MAGIC(d, KVS_DEVICE_MAGIC);
+	if (c->dir != KVS_COPY_H2D && c->dir != KVS_COPY_D2H)
+		return -EINVAL;
+	if (c->n_runs && !c->runs)
+		return -EINVAL;
+	for (i = 0; i < c->n_runs; i++)
+		if (!kvs_copy_run_ok(&c->runs[i]))
+			return -EINVAL;
+	return d->ops->copy(d, c);
+}
+
+int kvs_device_query(struct kvs_device *d, const struct kvs_copy *c)
+{
+	KVS_CHECK_MAGIC(d, KVS_DEVICE_MAGIC);
+	return d->ops->query(d, c);
+}
+
+int kvs_device_peek(struct kvs_device *d, void *host, const void *dev,
+		    uint64_t len)
+{
+	KVS_CHECK_MAGIC(d, KVS_DEVICE_MAGIC);
+	if (!len)
+		return 0;
+	if (!kvs_range_ok(host, len) || !kvs_range_ok(dev, len))
+		return -EINVAL;
+	return d->ops->peek(d, host, dev, len);
+}
