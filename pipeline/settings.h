@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #define KVS_STRING_MAX 256
 
@@ -63,6 +64,9 @@ const struct kvs_setting_info *kvs_setting_info(unsigned int i);
 /* Present value as text; returns buf. */
 const char *kvs_setting_value(const struct kvs_settings *s, unsigned int i,
 			      char *buf, size_t len);
+/* The whole configuration as a commented file that kvs_settings_load() takes.
+ * Return: 0 or -EIO. */
+int kvs_settings_print(const struct kvs_settings *s, FILE *f);
 /* Take from @from what may change while running. Returns the number of
  * settings that differ but need a restart; their names go to @err. */
 int kvs_settings_reload(struct kvs_settings *s, const struct kvs_settings *from,
