@@ -508,8 +508,8 @@ static void relations(void **state)
 		"[pool]\nnodes = 0\n",
 		"[pool]\nnodes = 3,1,1023\n",
 		"[http]\naddress = off\n",
-		"[listen]\naddress = 127.0.0.1:0\n"
-		"[http]\naddress = 127.0.0.1:0\n",
+		("[listen]\naddress = 127.0.0.1:0\n"
+		 "[http]\naddress = 127.0.0.1:0\n"),
 		"[pool]\noffload_size = 64K\n",
 	};
 	struct kvs_settings s;
