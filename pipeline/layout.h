@@ -3,6 +3,8 @@
 #define KVS_PIPELINE_LAYOUT_H
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include "kvstage/layout.h"
 
@@ -16,11 +18,24 @@ bool kvs_buffer_kind_is_paged(unsigned int kind);
  * @err: message that names the field and its value
  * @errlen: size of @err
  * Return: 0 or -EINVAL (zero or excessive sizes, unknown kind, a (kind,
- * layer) twice, items given for a paged kind or missing for another).
+ * layer) twice, items given for a paged kind or missing for another, more
+ * than 1 GiB of items in one buffer). @err is untouched on success.
  */
 int kvs_layout_check(const struct kvs_layout *l, char *err, size_t errlen);
 
-/* Deep copy; *ret is one allocation, free() it. -ENOMEM. */
+/**
+ * kvs_layout_check_foreign() - the same for a layout of the other side
+ *
+ * A peer may have kinds and dtypes that this version does not know. They pass
+ * here, so that kvs_layout_match() can refuse them by name and with both
+ * values. Such a layout is for comparing only.
+ * Context: does not allocate.
+ */
+int kvs_layout_check_foreign(const struct kvs_layout *l, char *err,
+			     size_t errlen);
+
+/* Deep copy; *ret is one allocation, free() it. Its size field is private and
+ * says that it is indexed. -ENOMEM. */
 int kvs_layout_dup(const struct kvs_layout *l, struct kvs_layout **ret);
 
 /**
@@ -31,21 +46,42 @@ int kvs_layout_dup(const struct kvs_layout *l, struct kvs_layout **ret);
  * @n_layers: n_layers); 0 layers = a zero-byte rank: only page size is
  *            compared
  *
- * Every decode buffer of these layers must be on the prefill side with the
- * same item_len and items. The first difference is named with both values:
- * "page_size: prefill 64, decode 32", "item_len of k layer 3: ...", "mamba
- * layer 7: missing on prefill".
- * Return: 0 or -EPROTOTYPE.
+ * Both layouts were checked. Every decode buffer of these layers must be on
+ * the prefill side with the same item_len and items, and the other way round:
+ * a state that only prefill has would be lost without a word. The first
+ * difference is named with both values: "page_size: prefill 64, decode 32",
+ * "item_len of k layer 3: ...", "mamba layer 7: missing on prefill (mamba
+ * layers: prefill 0, decode 1)".
+ * Return: 0, -EPROTOTYPE or -ENOMEM.
  */
 int kvs_layout_match(const struct kvs_layout *prefill,
 		     const struct kvs_layout *decode, uint32_t first_layer,
 		     uint32_t n_layers, char *err, size_t errlen);
 
+/* Layers that a rank is to send: [first_layer, first_layer + n_layers). */
+struct kvs_layer_span {
+	uint32_t first_layer;
+	uint32_t n_layers; /* 0: a zero-byte rank */
+};
+
+/**
+ * kvs_layout_check_owners() - does every layer come from one rank?
+ * @decode: the decode engine's buffers
+ * @ranks: what each rank is to send
+ * @n: entries of @ranks
+ * Return: 0, or -EPROTOTYPE when a layer of @decode has no rank or two; @err
+ * names it.
+ */
+int kvs_layout_check_owners(const struct kvs_layout *decode,
+			    const struct kvs_layer_span *ranks, uint32_t n,
+			    char *err, size_t errlen);
+
 /* Index of (kind, layer) in l->buffers; -ENOENT. O(log n) after
  * kvs_layout_dup() (which sorts an index), else O(n). */
 int kvs_layout_find(const struct kvs_layout *l, unsigned int kind,
 		    unsigned int layer);
-/* Bytes of one token over all paged buffers, rounded up; 0 never. */
+/* Bytes of one token over all paged buffers, rounded up; 0 never (1 where no
+ * buffer is paged). */
 uint64_t kvs_layout_bytes_per_token(const struct kvs_layout *l);
 
 #endif /* KVS_PIPELINE_LAYOUT_H */

@@ -1,0 +1,496 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/assert.h"
+#include "pipeline/layout.h"
+
+struct kvs_layout_key {
+	uint32_t key;
+	uint32_t at;
+};
+
+/*
+ * What kvs_layout_dup() allocates; an index sorted by (kind, layer) follows
+ * the buffers. An odd size field marks it: no sizeof() of a struct with
+ * pointers is odd, so no layout a caller filled in looks like one. A copy of
+ * the first member by assignment, or one with other buffers, is told apart by
+ * the pointer and the count, and searched one by one.
+ */
+struct kvs_layout_dup {
+	struct kvs_layout l;
+	uint32_t n_buffers;
+	uint32_t reserved;
+	struct kvs_layer_buffer buffers[];
+};
+
+#define KVS_LAYOUT_INDEXED (sizeof(struct kvs_layout) + 1)
+
+static_assert(sizeof(struct kvs_layout) % 2 == 0, "odd sizes are ours");
+static_assert(_Alignof(struct kvs_layout_key) <=
+		      _Alignof(struct kvs_layer_buffer),
+	      "the index follows the buffers");
+
+struct kvs_kind_info {
+	const char *name;
+	bool paged;
+};
+
+#define KVS_KIND_(n, v, s, p) [v] = { s, p },
+static const struct kvs_kind_info kvs_kinds[] = { KVS_BUFFER_KINDS(KVS_KIND_) };
+#undef KVS_KIND_
+static_assert(KVS_ARRAY_SIZE(kvs_kinds) == KVS_BUFFER_KIND_MAX, "every kind");
+
+#define KVS_DTYPE_(n, v, s, b) [v] = s,
+static const char *const kvs_dtypes[] = { [0] = "?", KVS_DTYPES(KVS_DTYPE_) };
+#undef KVS_DTYPE_
+static_assert(KVS_ARRAY_SIZE(kvs_dtypes) == KVS_DTYPE_MAX, "every dtype");
+
+const char *kvs_buffer_kind_name(unsigned int kind)
+{
+	return kind < KVS_BUFFER_KIND_MAX ? kvs_kinds[kind].name : "?";
+}
+
+const char *kvs_dtype_name(unsigned int dtype)
+{
+	return dtype < KVS_DTYPE_MAX ? kvs_dtypes[dtype] : "?";
+}
+
+bool kvs_buffer_kind_is_paged(unsigned int kind)
+{
+	return kind < KVS_BUFFER_KIND_MAX && kvs_kinds[kind].paged;
+}
+
+/* "k", or "kind 9" for one we do not know */
+static const char *kvs_kind_text(unsigned int kind, char buf[16])
+{
+	if (kind < KVS_BUFFER_KIND_MAX)
+		return kvs_kinds[kind].name;
+	snprintf(buf, 16, "kind %u", kind);
+	return buf;
+}
+
+static const char *kvs_dtype_text(unsigned int dtype, char buf[16])
+{
+	if (dtype && dtype < KVS_DTYPE_MAX)
+		return kvs_dtypes[dtype];
+	snprintf(buf, 16, "dtype %u", dtype);
+	return buf;
+}
+
+/* An item count and length that geometry can add up without overflow. */
+static int kvs_layout_check_buffer(const struct kvs_layer_buffer *b, uint32_t i,
+				   char *err, size_t errlen)
+{
+	const char *kind = kvs_buffer_kind_name(b->kind);
+
+	if (!b->item_len || b->item_len > KVS_ITEM_LEN_MAX) {
+		snprintf(err, errlen,
+			 "item_len of buffer %u: %u, allowed 1..%u", i,
+			 b->item_len, KVS_ITEM_LEN_MAX);
+		return -EINVAL;
+	}
+	if (b->kind >= KVS_BUFFER_KIND_MAX)
+		return 0;
+	if (kvs_buffer_kind_is_paged(b->kind)) {
+		if (!b->items)
+			return 0;
+		snprintf(err, errlen,
+			 "items of %s layer %u: %u, must be 0 for a paged kind",
+			 kind, b->layer, b->items);
+		return -EINVAL;
+	}
+	if (!b->items) {
+		snprintf(err, errlen, "items of %s layer %u: 0, at least 1",
+			 kind, b->layer);
+		return -EINVAL;
+	}
+	if ((uint64_t)b->items * b->item_len > KVS_ITEM_LEN_MAX) {
+		snprintf(err, errlen,
+			 "items of %s layer %u: %u of %u bytes, more than %u "
+			 "bytes in all",
+			 kind, b->layer, b->items, b->item_len,
+			 KVS_ITEM_LEN_MAX);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+/* A bitmap per kind: linear, without memory, whatever the order. */
+static int kvs_layout_check_unique(const struct kvs_layout *l, char *err,
+				   size_t errlen)
+{
+	uint64_t seen[65536 / 64];
+	uint32_t kind, i;
+
+	for (kind = 0; kind < KVS_BUFFER_KIND_MAX; kind++) {
+		memset(seen, 0, sizeof(seen));
+		for (i = 0; i < l->n_buffers; i++) {
+			const struct kvs_layer_buffer *b = &l->buffers[i];
+			uint64_t bit = 1ULL << (b->layer % 64);
+
+			if (b->kind != kind)
+				continue;
+			if (seen[b->layer / 64] & bit) {
+				snprintf(err, errlen,
+					 "%s layer %u: given twice",
+					 kvs_buffer_kind_name(kind), b->layer);
+				return -EINVAL;
+			}
+			seen[b->layer / 64] |= bit;
+		}
+	}
+	return 0;
+}
+
+int kvs_layout_check_foreign(const struct kvs_layout *l, char *err,
+			     size_t errlen)
+{
+	uint32_t i;
+	int ret;
+
+	if (l->size != sizeof(*l) && l->size != KVS_LAYOUT_INDEXED) {
+		snprintf(err, errlen, "size: %zu, this version has %zu",
+			 l->size, sizeof(*l));
+		return -EINVAL;
+	}
+	if (!l->page_size || l->page_size > KVS_PAGE_SIZE_MAX) {
+		snprintf(err, errlen, "page_size: %u, allowed 1..%u",
+			 l->page_size, KVS_PAGE_SIZE_MAX);
+		return -EINVAL;
+	}
+	if (!l->dtype) {
+		snprintf(err, errlen, "dtype: 0, not a dtype");
+		return -EINVAL;
+	}
+	if (!l->n_buffers || l->n_buffers > KVS_LAYOUT_BUFFERS_MAX ||
+	    !l->buffers) {
+		snprintf(err, errlen, "n_buffers: %u, allowed 1..%u",
+			 l->buffers ? l->n_buffers : 0, KVS_LAYOUT_BUFFERS_MAX);
+		return -EINVAL;
+	}
+	if (l->aux_max > KVS_AUX_MAX) {
+		snprintf(err, errlen, "aux_max: %u, allowed 0..%u", l->aux_max,
+			 KVS_AUX_MAX);
+		return -EINVAL;
+	}
+	for (i = 0; i < l->n_buffers; i++) {
+		ret = kvs_layout_check_buffer(&l->buffers[i], i, err, errlen);
+		if (ret)
+			return ret;
+	}
+	return kvs_layout_check_unique(l, err, errlen);
+}
+
+int kvs_layout_check(const struct kvs_layout *l, char *err, size_t errlen)
+{
+	uint32_t i;
+	int ret;
+
+	ret = kvs_layout_check_foreign(l, err, errlen);
+	if (ret)
+		return ret;
+	if (l->dtype >= KVS_DTYPE_MAX) {
+		snprintf(err, errlen, "dtype: unknown value %u", l->dtype);
+		return -EINVAL;
+	}
+	for (i = 0; i < l->n_buffers; i++) {
+		if (l->buffers[i].kind < KVS_BUFFER_KIND_MAX)
+			continue;
+		snprintf(err, errlen, "kind of buffer %u: unknown value %u", i,
+			 l->buffers[i].kind);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static uint32_t kvs_layout_key(unsigned int kind, unsigned int layer)
+{
+	return (uint32_t)kind << 16 | layer;
+}
+
+static int kvs_layout_key_cmp(const void *a, const void *b)
+{
+	const struct kvs_layout_key *x = a, *y = b;
+
+	if (x->key != y->key)
+		return x->key < y->key ? -1 : 1;
+	return x->at < y->at ? -1 : x->at > y->at;
+}
+
+/* NULL when @l is not from kvs_layout_dup(), or no longer as it was. */
+static const struct kvs_layout_key *kvs_layout_index(const struct kvs_layout *l)
+{
+	const struct kvs_layout_dup *d;
+
+	if (l->size != KVS_LAYOUT_INDEXED)
+		return NULL;
+	d = kvs_container_of(l, const struct kvs_layout_dup, l);
+	if (l->buffers != d->buffers || l->n_buffers != d->n_buffers)
+		return NULL;
+	return (const struct kvs_layout_key *)(l->buffers + l->n_buffers);
+}
+
+int kvs_layout_dup(const struct kvs_layout *l, struct kvs_layout **ret)
+{
+	size_t n = l->n_buffers;
+	struct kvs_layout_key *idx;
+	struct kvs_layout_dup *d;
+	uint32_t i;
+
+	d = calloc(1, sizeof(*d) + n * (sizeof(*l->buffers) + sizeof(*idx)));
+	if (!d)
+		return -ENOMEM;
+	d->l = *l;
+	d->l.size = KVS_LAYOUT_INDEXED;
+	d->l.buffers = d->buffers;
+	d->n_buffers = l->n_buffers;
+	if (n)
+		memcpy(d->buffers, l->buffers, n * sizeof(*l->buffers));
+	idx = (struct kvs_layout_key *)(d->buffers + n);
+	for (i = 0; i < l->n_buffers; i++) {
+		idx[i].key =
+			kvs_layout_key(l->buffers[i].kind, l->buffers[i].layer);
+		idx[i].at = i;
+	}
+	qsort(idx, n, sizeof(*idx), kvs_layout_key_cmp);
+	*ret = &d->l;
+	return 0;
+}
+
+int kvs_layout_find(const struct kvs_layout *l, unsigned int kind,
+		    unsigned int layer)
+{
+	const struct kvs_layout_key *idx = kvs_layout_index(l);
+	uint32_t lo = 0, hi = l->n_buffers;
+	uint32_t key, i;
+
+	if (kind > UINT16_MAX || layer > UINT16_MAX)
+		return -ENOENT;
+	if (!idx) {
+		for (i = 0; i < l->n_buffers; i++) {
+			if (l->buffers[i].kind == kind &&
+			    l->buffers[i].layer == layer)
+				return (int)i;
+		}
+		return -ENOENT;
+	}
+	key = kvs_layout_key(kind, layer);
+	while (lo < hi) {
+		uint32_t mid = lo + (hi - lo) / 2;
+
+		if (idx[mid].key < key)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	if (lo == l->n_buffers || idx[lo].key != key)
+		return -ENOENT;
+	return (int)idx[lo].at;
+}
+
+static bool kvs_span_has(uint32_t first, uint32_t n, uint32_t layer)
+{
+	return layer >= first && layer - first < n;
+}
+
+/* Buffers of @kind in a span of layers; for messages. */
+static uint32_t kvs_layout_count(const struct kvs_layout *l, unsigned int kind,
+				 uint32_t first, uint32_t n)
+{
+	uint32_t count = 0;
+	uint32_t i;
+
+	for (i = 0; i < l->n_buffers; i++)
+		count += l->buffers[i].kind == kind &&
+			 kvs_span_has(first, n, l->buffers[i].layer);
+	return count;
+}
+
+static int kvs_layout_missing(const struct kvs_layout *prefill,
+			      const struct kvs_layout *decode,
+			      const struct kvs_layer_buffer *b,
+			      const char *where, uint32_t first, uint32_t n,
+			      char *err, size_t errlen)
+{
+	char buf[16];
+	const char *kind = kvs_kind_text(b->kind, buf);
+
+	snprintf(err, errlen,
+		 "%s layer %u: missing on %s (%s layers: prefill %u, "
+		 "decode %u)",
+		 kind, b->layer, where, kind,
+		 kvs_layout_count(prefill, b->kind, first, n),
+		 kvs_layout_count(decode, b->kind, first, n));
+	return -EPROTOTYPE;
+}
+
+/* @from's buffers of the span that @in lacks, in @from's order. */
+static const struct kvs_layer_buffer *
+kvs_layout_first_missing(const struct kvs_layout *from,
+			 const struct kvs_layout *in, uint32_t first,
+			 uint32_t n)
+{
+	uint32_t i;
+
+	for (i = 0; i < from->n_buffers; i++) {
+		const struct kvs_layer_buffer *b = &from->buffers[i];
+
+		if (kvs_span_has(first, n, b->layer) &&
+		    kvs_layout_find(in, b->kind, b->layer) < 0)
+			return b;
+	}
+	return NULL;
+}
+
+static int kvs_layout_match_indexed(const struct kvs_layout *prefill,
+				    const struct kvs_layout *decode,
+				    uint32_t first, uint32_t n, char *err,
+				    size_t errlen)
+{
+	const struct kvs_layer_buffer *b, *p;
+	uint32_t i;
+	char buf[16];
+
+	b = kvs_layout_first_missing(decode, prefill, first, n);
+	if (b)
+		return kvs_layout_missing(prefill, decode, b, "prefill", first,
+					  n, err, errlen);
+	/* a state nobody asks for is lost without a word: refuse it too */
+	b = kvs_layout_first_missing(prefill, decode, first, n);
+	if (b)
+		return kvs_layout_missing(prefill, decode, b, "decode", first,
+					  n, err, errlen);
+	for (i = 0; i < decode->n_buffers; i++) {
+		b = &decode->buffers[i];
+		if (!kvs_span_has(first, n, b->layer))
+			continue;
+		p = &prefill->buffers[kvs_layout_find(prefill, b->kind,
+						      b->layer)];
+		if (p->item_len != b->item_len) {
+			snprintf(err, errlen,
+				 "item_len of %s layer %u: prefill %u, "
+				 "decode %u",
+				 kvs_kind_text(b->kind, buf), b->layer,
+				 p->item_len, b->item_len);
+			return -EPROTOTYPE;
+		}
+		if (p->items != b->items) {
+			snprintf(err, errlen,
+				 "items of %s layer %u: prefill %u, decode %u",
+				 kvs_kind_text(b->kind, buf), b->layer,
+				 p->items, b->items);
+			return -EPROTOTYPE;
+		}
+	}
+	return 0;
+}
+
+int kvs_layout_match(const struct kvs_layout *prefill,
+		     const struct kvs_layout *decode, uint32_t first_layer,
+		     uint32_t n_layers, char *err, size_t errlen)
+{
+	struct kvs_layout *p = NULL, *d = NULL;
+	char pbuf[16], dbuf[16];
+	int ret;
+
+	if (prefill->page_size != decode->page_size) {
+		snprintf(err, errlen, "page_size: prefill %u, decode %u",
+			 prefill->page_size, decode->page_size);
+		return -EPROTOTYPE;
+	}
+	if (!n_layers)
+		return 0;
+	if (prefill->dtype != decode->dtype) {
+		snprintf(err, errlen, "dtype: prefill %s, decode %s",
+			 kvs_dtype_text(prefill->dtype, pbuf),
+			 kvs_dtype_text(decode->dtype, dbuf));
+		return -EPROTOTYPE;
+	}
+	/* both are searched once per buffer of the other */
+	ret = kvs_layout_dup(prefill, &p);
+	if (!ret)
+		ret = kvs_layout_dup(decode, &d);
+	if (!ret)
+		ret = kvs_layout_match_indexed(p, d, first_layer, n_layers, err,
+					       errlen);
+	else
+		snprintf(err, errlen, "no memory to compare layouts");
+	free(p);
+	free(d);
+	return ret;
+}
+
+/* First layer at or after @from that @l has a buffer of; -1: none. */
+static int64_t kvs_layout_next_layer(const struct kvs_layout *l, uint32_t from)
+{
+	int64_t best = -1;
+	uint32_t i;
+
+	for (i = 0; i < l->n_buffers; i++) {
+		uint32_t layer = l->buffers[i].layer;
+
+		if (layer >= from && (best < 0 || layer < best))
+			best = layer;
+	}
+	return best;
+}
+
+int kvs_layout_check_owners(const struct kvs_layout *decode,
+			    const struct kvs_layer_span *ranks, uint32_t n,
+			    char *err, size_t errlen)
+{
+	int64_t layer = kvs_layout_next_layer(decode, 0);
+	uint32_t i, owner, next;
+
+	while (layer >= 0) {
+		owner = UINT32_MAX;
+		/* nothing changes before the next border of any span */
+		next = UINT16_MAX + 1;
+		for (i = 0; i < n; i++) {
+			uint64_t end = (uint64_t)ranks[i].first_layer +
+				       ranks[i].n_layers;
+
+			if (ranks[i].first_layer > layer &&
+			    ranks[i].first_layer < next)
+				next = ranks[i].first_layer;
+			if (!kvs_span_has(ranks[i].first_layer,
+					  ranks[i].n_layers, (uint32_t)layer))
+				continue;
+			if (end < next)
+				next = (uint32_t)end;
+			if (owner != UINT32_MAX) {
+				snprintf(err, errlen,
+					 "layer %" PRId64
+					 ": given to rank %u and rank %u",
+					 layer, owner, i);
+				return -EPROTOTYPE;
+			}
+			owner = i;
+		}
+		if (owner == UINT32_MAX) {
+			snprintf(err, errlen,
+				 "layer %" PRId64 ": given to no rank", layer);
+			return -EPROTOTYPE;
+		}
+		layer = kvs_layout_next_layer(decode, next);
+	}
+	return 0;
+}
+
+uint64_t kvs_layout_bytes_per_token(const struct kvs_layout *l)
+{
+	uint64_t page = 0;
+	uint32_t i;
+
+	for (i = 0; i < l->n_buffers; i++) {
+		if (kvs_buffer_kind_is_paged(l->buffers[i].kind))
+			page += l->buffers[i].item_len;
+	}
+	page = (page + l->page_size - 1) / l->page_size;
+	return page ? page : 1;
+}
