@@ -22,8 +22,6 @@
 #define KVS_EXTENTS_MAX 2048 /* of one room */
 #define KVS_RUN_ALIGN 64 /* bytes */
 
-struct kvs_run_offset; /* private */
-
 struct kvs_geometry {
 	const struct kvs_layout *layout; /* caller's; outlives the geometry */
 	uint64_t tokens;
@@ -33,7 +31,7 @@ struct kvs_geometry {
 	uint32_t last_pages; /* of the last extent, 1..extent_pages */
 	uint32_t n_ranks;
 	uint32_t aux_len; /* bytes of each rank's aux block; may be 0 */
-	uint64_t full_len; /* bytes of a full extent */
+	uint64_t full_len; /* bytes of a full extent; 0 if there is none */
 	uint64_t last_len; /* bytes of the last extent */
 	/* per buffer: bytes from the start of an extent of extent_pages */
 	uint64_t *full_off;
@@ -46,22 +44,33 @@ struct kvs_geometry {
  * kvs_geometry_extent_tokens() - tokens of a full extent
  * @l: checked layout
  * @want: setting extent.tokens
- * @segment: bytes; largest extent a pool gives
+ * @segment: bytes; largest extent a pool gives (at most 1 GiB counts)
+ *
+ * So many that a full last extent, with the fixed-count buffers and some aux
+ * blocks (1/64 of @segment), fits @segment.
  * Return: multiple of page_size, at least one page; 0 when one page of all
- * buffers is larger than @segment.
+ * paged buffers and the fixed-count ones together are larger than @segment.
  */
 uint32_t kvs_geometry_extent_tokens(const struct kvs_layout *l, uint32_t want,
 				    uint64_t segment);
 
 /**
  * kvs_geometry_init() - lay a room out
+ * @g: written; all zero on failure, and kvs_geometry_fini() is harmless then
+ * @l: checked layout; must outlive @g
+ * @tokens: of the request
+ * @extent_tokens: of a full extent, a multiple of the page size
+ * @segment: bytes; largest extent a pool gives (at most 1 GiB counts)
+ * @n_ranks: 1..KVS_RANKS_MAX
+ * @aux_len: bytes of each rank's aux block
+ *
  * Return: 0; -EINVAL (no tokens, bad extent_tokens, too many ranks, aux over
  * KVS_AUX_MAX); -E2BIG (tokens or extents over the limits, an extent over
  * @segment); -ENOMEM.
  */
 int kvs_geometry_init(struct kvs_geometry *g, const struct kvs_layout *l,
-		      uint64_t tokens, uint32_t extent_tokens,
-		      uint64_t segment, uint32_t n_ranks, uint32_t aux_len);
+		      uint64_t tokens, uint32_t extent_tokens, uint64_t segment,
+		      uint32_t n_ranks, uint32_t aux_len);
 void kvs_geometry_fini(struct kvs_geometry *g);
 
 /* Pages of extent @e. */
