@@ -36,22 +36,23 @@
 #define KVS_WIRE_TEXT 256 /* bytes, NUL included */
 #define KVS_PEER_NAME 64 /* bytes, NUL included */
 #define KVS_WIRE_GRANT_KEYS_MAX 2048
+#define KVS_WORKERS_MAX 1024 /* of one daemon */
 
 /* X(NAME, value): 0 is never used */
-#define KVS_WIRE_TYPES(X)                                                      \
-	X(HELLO, 1)                                                            \
-	X(LAYOUT, 2)                                                           \
-	X(OPEN, 3)                                                             \
-	X(GRANT, 4)                                                            \
-	X(REFUSE, 5)                                                           \
-	X(CHUNK, 6)                                                            \
-	X(CHUNK_DONE, 7)                                                       \
-	X(LAST, 8)                                                             \
-	X(COMPLETE, 9)                                                         \
-	X(ABORT, 10)                                                           \
-	X(ABORT_ACK, 11)                                                       \
-	X(ABORT_NAK, 12)                                                       \
-	X(ERROR, 13)                                                           \
+#define KVS_WIRE_TYPES(X) \
+	X(HELLO, 1)       \
+	X(LAYOUT, 2)      \
+	X(OPEN, 3)        \
+	X(GRANT, 4)       \
+	X(REFUSE, 5)      \
+	X(CHUNK, 6)       \
+	X(CHUNK_DONE, 7)  \
+	X(LAST, 8)        \
+	X(COMPLETE, 9)    \
+	X(ABORT, 10)      \
+	X(ABORT_ACK, 11)  \
+	X(ABORT_NAK, 12)  \
+	X(ERROR, 13)      \
 	X(KEEPALIVE, 14)
 
 #define KVS_ENUM_(n, v) KVS_WIRE_##n = (v),
@@ -77,15 +78,16 @@ struct kvs_msg_hello {
 	uint64_t caps;
 	uint64_t instance; /* of the sending process */
 	uint64_t session; /* reply: token; role data: the token */
-	uint32_t rank;
+	uint32_t rank; /* in a reply this, n_ranks and name are the sender's */
 	uint32_t n_ranks;
-	uint32_t worker; /* role data */
+	uint32_t worker; /* role data; else 0 */
 	uint32_t keepalive_ms; /* 0: none */
-	char name[KVS_PEER_NAME]; /* peer (prefill instance) */
+	char name[KVS_PEER_NAME]; /* peer (prefill instance); never empty */
 };
 
 struct kvs_msg_layout {
-	/* buffers point into a caller-given array, see kvs_wire_decode() */
+	/* buffers point into a caller-given array, see kvs_wire_decode().
+	 * Checked by kvs_layout_check_foreign(): for kvs_layout_match() only */
 	struct kvs_layout l;
 };
 
@@ -94,7 +96,7 @@ struct kvs_msg_open {
 	uint64_t generation; /* 0: not known yet */
 	unsigned char nonce[16]; /* zero: none */
 	uint32_t rank;
-	uint64_t tokens; /* what the sender believes; checked */
+	uint64_t tokens; /* what the sender believes; 1..KVS_TOKENS_MAX */
 };
 
 struct kvs_grant_key {
@@ -156,7 +158,7 @@ struct kvs_msg_abort {
 	uint64_t room;
 	uint64_t generation;
 	uint32_t rank; /* of the sender concerned */
-	uint32_t err; /* positive errno: why */
+	uint32_t err; /* positive errno: why; may be 0 in ABORT_ACK */
 	char text[KVS_WIRE_TEXT];
 };
 
@@ -205,7 +207,9 @@ struct kvs_wire_scratch {
  *              "short" "magic" "length" "type" "flags" "text" "count"
  *              "value" "payload"
  *
- * Every length, count, NUL termination and reserved field is checked.
+ * Every length, count, NUL termination and reserved field is checked, and
+ * every value as far as the message alone tells; a room is never 0. @f needs
+ * no alignment.
  * Context: any thread, does not block or allocate.
  * Return: 0 or -EPROTO.
  */
@@ -218,6 +222,9 @@ int kvs_wire_decode(const struct kvs_frame *f, size_t avail,
  * @m: message; CHUNK sets the frame's payload to chunk.len
  * @buf: room for the frame, 8-byte aligned
  * @cap: its size; KVS_FRAME_MAX always suffices
+ *
+ * Bytes of a text that must not be sent (control characters, broken UTF-8)
+ * become '?'; a name with such bytes is refused.
  * Return: bytes written; -ENOBUFS; -EINVAL a value that must not be sent.
  */
 int kvs_wire_encode(const struct kvs_msg *m, void *buf, size_t cap);

@@ -1,0 +1,731 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <string.h>
+
+#include "lib/assert.h"
+#include "pipeline/geometry.h"
+#include "pipeline/layout.h"
+#include "pipeline/wire.h"
+#include "pipeline/wire_structs.h"
+#include "pipeline/wire_text.h"
+
+#define KVS_ERRNO_MAX 4095 /* as the kernel has it */
+#define KVS_LAYERS_MAX 65536 /* layer numbers are 16 bits */
+
+static_assert(KVS_WIRE_GRANT_KEYS_MAX == KVS_EXTENTS_MAX, "a key an extent");
+
+/*
+ * Reasons, in the order the checks are made. Decoding returns one of them or
+ * NULL; the names are label values of a metric and must not change.
+ */
+static const char kvs_short[] = "short";
+static const char kvs_magic[] = "magic";
+static const char kvs_length[] = "length";
+static const char kvs_type[] = "type";
+static const char kvs_flags[] = "flags";
+static const char kvs_payload[] = "payload";
+static const char kvs_count[] = "count";
+static const char kvs_text[] = "text";
+static const char kvs_value[] = "value";
+
+#define KVS_NAME_(n, v) [v] = #n,
+static const char *const kvs_type_names[] = { [0] = "?",
+					      KVS_WIRE_TYPES(KVS_NAME_) };
+#undef KVS_NAME_
+static_assert(KVS_ARRAY_SIZE(kvs_type_names) == KVS_WIRE_TYPE_MAX,
+	      "every type");
+
+const char *kvs_wire_type_name(unsigned int type)
+{
+	return type < KVS_WIRE_TYPE_MAX ? kvs_type_names[type] : "?";
+}
+
+/* Fixed part of each message, frame header included. */
+static const uint16_t kvs_sizes[] = {
+	[KVS_WIRE_HELLO] = sizeof(struct kvs_wire_hello),
+	[KVS_WIRE_LAYOUT] = sizeof(struct kvs_wire_layout),
+	[KVS_WIRE_OPEN] = sizeof(struct kvs_wire_open),
+	[KVS_WIRE_GRANT] = sizeof(struct kvs_wire_grant),
+	[KVS_WIRE_REFUSE] = sizeof(struct kvs_wire_refuse),
+	[KVS_WIRE_CHUNK] = sizeof(struct kvs_wire_chunk),
+	[KVS_WIRE_CHUNK_DONE] = sizeof(struct kvs_wire_chunk),
+	[KVS_WIRE_LAST] = sizeof(struct kvs_wire_last),
+	[KVS_WIRE_COMPLETE] = sizeof(struct kvs_wire_complete),
+	[KVS_WIRE_ABORT] = sizeof(struct kvs_wire_abort),
+	[KVS_WIRE_ABORT_ACK] = sizeof(struct kvs_wire_abort),
+	[KVS_WIRE_ABORT_NAK] = sizeof(struct kvs_wire_abort),
+	[KVS_WIRE_ERROR] = sizeof(struct kvs_wire_error),
+	[KVS_WIRE_KEEPALIVE] = sizeof(struct kvs_wire_keepalive),
+};
+static_assert(KVS_ARRAY_SIZE(kvs_sizes) == KVS_WIRE_TYPE_MAX, "every type");
+
+/* The body of any message at an address fit for its 64-bit fields. */
+union kvs_wire_any {
+	struct kvs_frame frame;
+	struct kvs_wire_hello hello;
+	struct kvs_wire_layout layout;
+	struct kvs_wire_open open;
+	struct kvs_wire_grant grant;
+	struct kvs_wire_refuse refuse;
+	struct kvs_wire_chunk chunk;
+	struct kvs_wire_last last;
+	struct kvs_wire_complete complete;
+	struct kvs_wire_abort abort;
+	struct kvs_wire_error error;
+	struct kvs_wire_keepalive keepalive;
+};
+
+/* Checks of values, the same for what is received and what is to be sent. */
+
+static const char *kvs_check_room(uint64_t room, uint64_t generation,
+				  bool gen_known, uint32_t rank)
+{
+	if (!room || (gen_known && !generation) || rank >= KVS_RANKS_MAX)
+		return kvs_value;
+	return NULL;
+}
+
+static const char *kvs_check_err(uint32_t err)
+{
+	return err && err <= KVS_ERRNO_MAX ? NULL : kvs_value;
+}
+
+static const char *kvs_check_hello(const struct kvs_msg_hello *m)
+{
+	if (!kvs_wire_text_ok(m->name, sizeof(m->name)) || !m->name[0])
+		return kvs_text;
+	if (!m->version_min || m->version_min > m->version_max ||
+	    m->role > KVS_ROLE_DATA || !m->instance || !m->n_ranks ||
+	    m->n_ranks > KVS_RANKS_MAX || m->rank >= m->n_ranks ||
+	    m->worker >= KVS_WORKERS_MAX)
+		return kvs_value;
+	if (m->role == KVS_ROLE_DATA ? !m->session : m->worker != 0)
+		return kvs_value;
+	return NULL;
+}
+
+static const char *kvs_check_grant(const struct kvs_msg_grant *m)
+{
+	const char *reason;
+	uint64_t pages, extent_pages;
+
+	reason = kvs_check_room(m->room, m->generation, true, m->rank);
+	if (reason)
+		return reason;
+	if (m->worker >= KVS_WORKERS_MAX || !m->tokens ||
+	    m->tokens > KVS_TOKENS_MAX || !m->page_size ||
+	    m->page_size > KVS_PAGE_SIZE_MAX || !m->extent_tokens ||
+	    m->extent_tokens > KVS_TOKENS_MAX ||
+	    m->extent_tokens % m->page_size || m->aux_len > KVS_AUX_MAX ||
+	    m->first_layer > KVS_LAYERS_MAX || m->n_layers > KVS_LAYERS_MAX ||
+	    m->first_layer + m->n_layers > KVS_LAYERS_MAX)
+		return kvs_value;
+	pages = (m->tokens + m->page_size - 1) / m->page_size;
+	extent_pages = m->extent_tokens / m->page_size;
+	if (m->n_extents > KVS_EXTENTS_MAX ||
+	    m->n_extents != (pages + extent_pages - 1) / extent_pages)
+		return kvs_value;
+	if (m->n_keys && m->n_keys != m->n_extents)
+		return kvs_count;
+	return NULL;
+}
+
+static const char *kvs_check_chunk(const struct kvs_msg_chunk *m)
+{
+	uint64_t most = KVS_PAYLOAD_MAX;
+	const char *reason;
+
+	reason = kvs_check_room(m->room, m->generation, true, m->rank);
+	if (reason)
+		return reason;
+	if (m->kind == KVS_KIND_AUX) {
+		if (m->layer != m->rank)
+			return kvs_value;
+		most = KVS_AUX_MAX;
+	} else if (m->kind >= KVS_BUFFER_KIND_MAX) {
+		return kvs_value;
+	}
+	/* subtracting cannot wrap where adding could */
+	if (m->extent >= KVS_EXTENTS_MAX || !m->len || m->len > most ||
+	    m->offset > most - m->len)
+		return kvs_value;
+	return NULL;
+}
+
+static const char *kvs_check_last(const struct kvs_msg_last *m)
+{
+	if (m->bytes > (uint64_t)KVS_EXTENTS_MAX * KVS_PAYLOAD_MAX)
+		return kvs_value;
+	return kvs_check_room(m->room, m->generation, true, m->rank);
+}
+
+static const char *kvs_check_open(const struct kvs_msg_open *m)
+{
+	if (!m->tokens || m->tokens > KVS_TOKENS_MAX)
+		return kvs_value;
+	return kvs_check_room(m->room, m->generation, false, m->rank);
+}
+
+static const char *kvs_check_refuse(const struct kvs_msg_refuse *m)
+{
+	if (m->class != 400 && m->class != 503)
+		return kvs_value;
+	if (kvs_check_err(m->err))
+		return kvs_value;
+	return kvs_check_room(m->room, m->generation, false, m->rank);
+}
+
+static const char *kvs_check_abort(const struct kvs_msg_abort *m,
+				   enum kvs_wire_type type)
+{
+	/* an acknowledgement has nothing to complain of */
+	if ((type != KVS_WIRE_ABORT_ACK || m->err) && kvs_check_err(m->err))
+		return kvs_value;
+	return kvs_check_room(m->room, m->generation, true, m->rank);
+}
+
+static const char *kvs_check_msg(const struct kvs_msg *m)
+{
+	switch (m->type) {
+	case KVS_WIRE_HELLO:
+		return kvs_check_hello(&m->hello);
+	case KVS_WIRE_LAYOUT:
+		return NULL; /* the two directions differ */
+	case KVS_WIRE_OPEN:
+		return kvs_check_open(&m->open);
+	case KVS_WIRE_GRANT:
+		return kvs_check_grant(&m->grant);
+	case KVS_WIRE_REFUSE:
+		return kvs_check_refuse(&m->refuse);
+	case KVS_WIRE_CHUNK:
+	case KVS_WIRE_CHUNK_DONE:
+		return kvs_check_chunk(&m->chunk);
+	case KVS_WIRE_LAST:
+		return kvs_check_last(&m->last);
+	case KVS_WIRE_COMPLETE:
+		return kvs_check_room(m->complete.room, m->complete.generation,
+				      true, m->complete.rank);
+	case KVS_WIRE_ABORT:
+	case KVS_WIRE_ABORT_ACK:
+	case KVS_WIRE_ABORT_NAK:
+		return kvs_check_abort(&m->abort, m->type);
+	case KVS_WIRE_ERROR:
+		return kvs_check_err(m->error.err);
+	case KVS_WIRE_KEEPALIVE:
+		return m->keepalive.reply <= 1 ? NULL : kvs_value;
+	case KVS_WIRE_TYPE_MAX:
+		break;
+	}
+	return kvs_type;
+}
+
+/* Decoding: each takes the copied fixed part and, for arrays, what follows. */
+
+static const char *kvs_get_hello(const struct kvs_wire_hello *w,
+				 struct kvs_msg_hello *m)
+{
+	if (kvs_get16(w->reserved))
+		return kvs_value;
+	m->version_min = kvs_get16(w->version_min);
+	m->version_max = kvs_get16(w->version_max);
+	m->role = kvs_get16(w->role);
+	m->caps = kvs_get64(w->caps);
+	m->instance = kvs_get64(w->instance);
+	m->session = kvs_get64(w->session);
+	m->rank = kvs_get32(w->rank);
+	m->n_ranks = kvs_get32(w->n_ranks);
+	m->worker = kvs_get32(w->worker);
+	m->keepalive_ms = kvs_get32(w->keepalive_ms);
+	memcpy(m->name, w->name, sizeof(m->name));
+	return NULL;
+}
+
+static const char *kvs_get_layout(const struct kvs_wire_layout *w,
+				  const unsigned char *array, size_t left,
+				  struct kvs_layer_buffer *buffers,
+				  struct kvs_layout *l)
+{
+	uint32_t n = kvs_get32(w->n_buffers);
+	uint32_t i;
+	char err[KVS_WIRE_TEXT];
+
+	if (!n || n > KVS_LAYOUT_BUFFERS_MAX ||
+	    left != (uint64_t)n * sizeof(struct kvs_wire_buffer))
+		return kvs_count;
+	l->size = sizeof(*l);
+	l->page_size = kvs_get32(w->page_size);
+	l->dtype = kvs_get32(w->dtype);
+	l->n_buffers = n;
+	l->buffers = buffers;
+	l->aux_max = kvs_get32(w->aux_max);
+	l->capacity = kvs_get64(w->capacity);
+	l->max_context = kvs_get64(w->max_context);
+	for (i = 0; i < n; i++) {
+		struct kvs_wire_buffer b;
+
+		memcpy(&b, array + i * sizeof(b), sizeof(b));
+		buffers[i].kind = kvs_get16(b.kind);
+		buffers[i].layer = kvs_get16(b.layer);
+		buffers[i].item_len = kvs_get32(b.item_len);
+		buffers[i].items = kvs_get32(b.items);
+	}
+	return kvs_layout_check_foreign(l, err, sizeof(err)) ? kvs_value : NULL;
+}
+
+static const char *kvs_get_open(const struct kvs_wire_open *w,
+				struct kvs_msg_open *m)
+{
+	if (kvs_get32(w->reserved))
+		return kvs_value;
+	m->room = kvs_get64(w->room);
+	m->generation = kvs_get64(w->generation);
+	memcpy(m->nonce, w->nonce, sizeof(m->nonce));
+	m->tokens = kvs_get64(w->tokens);
+	m->rank = kvs_get32(w->rank);
+	return NULL;
+}
+
+static const char *kvs_get_grant(const struct kvs_wire_grant *w,
+				 const unsigned char *array, size_t left,
+				 struct kvs_grant_key *keys,
+				 struct kvs_msg_grant *m)
+{
+	uint32_t n = kvs_get32(w->n_keys);
+	uint32_t i;
+
+	if (n > KVS_WIRE_GRANT_KEYS_MAX ||
+	    left != (uint64_t)n * sizeof(struct kvs_wire_key))
+		return kvs_count;
+	if (kvs_get32(w->reserved))
+		return kvs_value;
+	m->room = kvs_get64(w->room);
+	m->generation = kvs_get64(w->generation);
+	m->tokens = kvs_get64(w->tokens);
+	m->rank = kvs_get32(w->rank);
+	m->worker = kvs_get32(w->worker);
+	m->page_size = kvs_get32(w->page_size);
+	m->extent_tokens = kvs_get32(w->extent_tokens);
+	m->n_extents = kvs_get32(w->n_extents);
+	m->first_layer = kvs_get32(w->first_layer);
+	m->n_layers = kvs_get32(w->n_layers);
+	m->aux_len = kvs_get32(w->aux_len);
+	m->n_keys = n;
+	m->keys = n ? keys : NULL;
+	for (i = 0; i < n; i++) {
+		struct kvs_wire_key k;
+
+		memcpy(&k, array + i * sizeof(k), sizeof(k));
+		if (kvs_get32(k.reserved))
+			return kvs_value;
+		keys[i].addr = kvs_get64(k.addr);
+		keys[i].rkey = kvs_get32(k.rkey);
+	}
+	return NULL;
+}
+
+static const char *kvs_get_refuse(const struct kvs_wire_refuse *w,
+				  struct kvs_msg_refuse *m)
+{
+	if (!kvs_wire_text_ok(w->text, sizeof(w->text)))
+		return kvs_text;
+	if (kvs_get32(w->reserved))
+		return kvs_value;
+	m->room = kvs_get64(w->room);
+	m->generation = kvs_get64(w->generation);
+	m->rank = kvs_get32(w->rank);
+	m->err = kvs_get32(w->err);
+	m->class = kvs_get32(w->class);
+	memcpy(m->text, w->text, sizeof(m->text));
+	return NULL;
+}
+
+static const char *kvs_get_chunk(const struct kvs_wire_chunk *w,
+				 enum kvs_wire_type type,
+				 struct kvs_msg_chunk *m)
+{
+	m->room = kvs_get64(w->room);
+	m->generation = kvs_get64(w->generation);
+	m->offset = kvs_get64(w->offset);
+	m->rank = kvs_get32(w->rank);
+	m->extent = kvs_get32(w->extent);
+	m->kind = kvs_get16(w->kind);
+	m->layer = kvs_get16(w->layer);
+	m->len = kvs_get32(w->len);
+	if (type == KVS_WIRE_CHUNK && kvs_get32(w->frame.payload) != m->len)
+		return kvs_payload;
+	return kvs_get64(w->reserved) ? kvs_value : NULL;
+}
+
+static const char *kvs_get_last(const struct kvs_wire_last *w,
+				struct kvs_msg_last *m)
+{
+	m->room = kvs_get64(w->room);
+	m->generation = kvs_get64(w->generation);
+	m->bytes = kvs_get64(w->bytes);
+	m->rank = kvs_get32(w->rank);
+	return kvs_get32(w->reserved) ? kvs_value : NULL;
+}
+
+static const char *kvs_get_complete(const struct kvs_wire_complete *w,
+				    struct kvs_msg_complete *m)
+{
+	m->room = kvs_get64(w->room);
+	m->generation = kvs_get64(w->generation);
+	m->rank = kvs_get32(w->rank);
+	return kvs_get32(w->reserved) ? kvs_value : NULL;
+}
+
+static const char *kvs_get_abort(const struct kvs_wire_abort *w,
+				 struct kvs_msg_abort *m)
+{
+	if (!kvs_wire_text_ok(w->text, sizeof(w->text)))
+		return kvs_text;
+	m->room = kvs_get64(w->room);
+	m->generation = kvs_get64(w->generation);
+	m->rank = kvs_get32(w->rank);
+	m->err = kvs_get32(w->err);
+	memcpy(m->text, w->text, sizeof(m->text));
+	return NULL;
+}
+
+static const char *kvs_get_error(const struct kvs_wire_error *w,
+				 struct kvs_msg_error *m)
+{
+	if (!kvs_wire_text_ok(w->text, sizeof(w->text)))
+		return kvs_text;
+	m->err = kvs_get32(w->err);
+	memcpy(m->text, w->text, sizeof(m->text));
+	return kvs_get32(w->reserved) ? kvs_value : NULL;
+}
+
+static const char *kvs_get_keepalive(const struct kvs_wire_keepalive *w,
+				     struct kvs_msg_keepalive *m)
+{
+	m->seq = kvs_get64(w->seq);
+	m->reply = kvs_get32(w->reply);
+	return kvs_get32(w->reserved) ? kvs_value : NULL;
+}
+
+static const char *kvs_get_msg(const union kvs_wire_any *w,
+			       const unsigned char *array, size_t left,
+			       struct kvs_wire_scratch *s, struct kvs_msg *m)
+{
+	switch (m->type) {
+	case KVS_WIRE_HELLO:
+		return kvs_get_hello(&w->hello, &m->hello);
+	case KVS_WIRE_LAYOUT:
+		return kvs_get_layout(&w->layout, array, left, s->buffers,
+				      &m->layout.l);
+	case KVS_WIRE_OPEN:
+		return kvs_get_open(&w->open, &m->open);
+	case KVS_WIRE_GRANT:
+		return kvs_get_grant(&w->grant, array, left, s->keys,
+				     &m->grant);
+	case KVS_WIRE_REFUSE:
+		return kvs_get_refuse(&w->refuse, &m->refuse);
+	case KVS_WIRE_CHUNK:
+	case KVS_WIRE_CHUNK_DONE:
+		return kvs_get_chunk(&w->chunk, m->type, &m->chunk);
+	case KVS_WIRE_LAST:
+		return kvs_get_last(&w->last, &m->last);
+	case KVS_WIRE_COMPLETE:
+		return kvs_get_complete(&w->complete, &m->complete);
+	case KVS_WIRE_ABORT:
+	case KVS_WIRE_ABORT_ACK:
+	case KVS_WIRE_ABORT_NAK:
+		return kvs_get_abort(&w->abort, &m->abort);
+	case KVS_WIRE_ERROR:
+		return kvs_get_error(&w->error, &m->error);
+	case KVS_WIRE_KEEPALIVE:
+		return kvs_get_keepalive(&w->keepalive, &m->keepalive);
+	case KVS_WIRE_TYPE_MAX:
+		break;
+	}
+	return kvs_type;
+}
+
+static bool kvs_has_array(unsigned int type)
+{
+	return type == KVS_WIRE_LAYOUT || type == KVS_WIRE_GRANT;
+}
+
+/* The frame header; @ret_len: the frame's length, at least the fixed part. */
+static const char *kvs_check_frame(const struct kvs_frame *f, size_t avail,
+				   uint32_t *ret_len)
+{
+	uint32_t len = kvs_get32(f->len);
+	uint32_t payload = kvs_get32(f->payload);
+	unsigned int type = kvs_get16(f->type);
+
+	if (kvs_get32(f->magic) != KVS_FRAME_MAGIC)
+		return kvs_magic;
+	if (len < sizeof(*f) || len > KVS_FRAME_MAX)
+		return kvs_length;
+	if (len > avail)
+		return kvs_short;
+	if (!type || type >= KVS_WIRE_TYPE_MAX)
+		return kvs_type;
+	if (kvs_get16(f->flags))
+		return kvs_flags;
+	if (kvs_has_array(type) ? len < kvs_sizes[type]
+				: len != kvs_sizes[type])
+		return kvs_length;
+	if (type == KVS_WIRE_CHUNK ? !payload || payload > KVS_PAYLOAD_MAX
+				   : payload != 0)
+		return kvs_payload;
+	*ret_len = len;
+	return NULL;
+}
+
+static const char *kvs_decode(const void *bytes, size_t avail,
+			      struct kvs_wire_scratch *scratch,
+			      struct kvs_msg *m)
+{
+	union kvs_wire_any w;
+	const char *reason;
+	uint32_t len, fixed;
+
+	if (avail < sizeof(w.frame))
+		return kvs_short;
+	memcpy(&w.frame, bytes, sizeof(w.frame));
+	reason = kvs_check_frame(&w.frame, avail, &len);
+	if (reason)
+		return reason;
+	m->type = (enum kvs_wire_type)kvs_get16(w.frame.type);
+	fixed = kvs_sizes[m->type];
+	memcpy(&w, bytes, fixed);
+	reason = kvs_get_msg(&w, (const unsigned char *)bytes + fixed,
+			     len - fixed, scratch, m);
+	return reason ? reason : kvs_check_msg(m);
+}
+
+int kvs_wire_decode(const struct kvs_frame *f, size_t avail,
+		    struct kvs_wire_scratch *scratch, struct kvs_msg *ret,
+		    const char **ret_reason)
+{
+	struct kvs_msg m = { 0 };
+	const char *reason;
+
+	reason = kvs_decode(f, avail, scratch, &m);
+	if (reason) {
+		*ret_reason = reason;
+		return -EPROTO;
+	}
+	*ret = m;
+	return 0;
+}
+
+/* Encoding: the fixed part; the arrays follow in kvs_wire_encode(). */
+
+static void kvs_put_hello(struct kvs_wire_hello *w,
+			  const struct kvs_msg_hello *m)
+{
+	w->version_min = kvs_put16(m->version_min);
+	w->version_max = kvs_put16(m->version_max);
+	w->role = kvs_put16(m->role);
+	w->caps = kvs_put64(m->caps);
+	w->instance = kvs_put64(m->instance);
+	w->session = kvs_put64(m->session);
+	w->rank = kvs_put32(m->rank);
+	w->n_ranks = kvs_put32(m->n_ranks);
+	w->worker = kvs_put32(m->worker);
+	w->keepalive_ms = kvs_put32(m->keepalive_ms);
+	memcpy(w->name, m->name, sizeof(w->name));
+}
+
+static void kvs_put_layout(struct kvs_wire_layout *w,
+			   const struct kvs_layout *l)
+{
+	w->page_size = kvs_put32(l->page_size);
+	w->dtype = kvs_put32(l->dtype);
+	w->n_buffers = kvs_put32(l->n_buffers);
+	w->aux_max = kvs_put32(l->aux_max);
+	w->capacity = kvs_put64(l->capacity);
+	w->max_context = kvs_put64(l->max_context);
+}
+
+static void kvs_put_grant(struct kvs_wire_grant *w,
+			  const struct kvs_msg_grant *m)
+{
+	w->room = kvs_put64(m->room);
+	w->generation = kvs_put64(m->generation);
+	w->tokens = kvs_put64(m->tokens);
+	w->rank = kvs_put32(m->rank);
+	w->worker = kvs_put32(m->worker);
+	w->page_size = kvs_put32(m->page_size);
+	w->extent_tokens = kvs_put32(m->extent_tokens);
+	w->n_extents = kvs_put32(m->n_extents);
+	w->first_layer = kvs_put32(m->first_layer);
+	w->n_layers = kvs_put32(m->n_layers);
+	w->aux_len = kvs_put32(m->aux_len);
+	w->n_keys = kvs_put32(m->n_keys);
+}
+
+static void kvs_put_refuse(struct kvs_wire_refuse *w,
+			   const struct kvs_msg_refuse *m)
+{
+	w->room = kvs_put64(m->room);
+	w->generation = kvs_put64(m->generation);
+	w->rank = kvs_put32(m->rank);
+	w->err = kvs_put32(m->err);
+	w->class = kvs_put32(m->class);
+	kvs_wire_text_put(w->text, sizeof(w->text), m->text);
+}
+
+static void kvs_put_chunk(struct kvs_wire_chunk *w,
+			  const struct kvs_msg_chunk *m)
+{
+	w->room = kvs_put64(m->room);
+	w->generation = kvs_put64(m->generation);
+	w->offset = kvs_put64(m->offset);
+	w->rank = kvs_put32(m->rank);
+	w->extent = kvs_put32(m->extent);
+	w->kind = kvs_put16(m->kind);
+	w->layer = kvs_put16(m->layer);
+	w->len = kvs_put32(m->len);
+}
+
+static void kvs_put_abort(struct kvs_wire_abort *w,
+			  const struct kvs_msg_abort *m)
+{
+	w->room = kvs_put64(m->room);
+	w->generation = kvs_put64(m->generation);
+	w->rank = kvs_put32(m->rank);
+	w->err = kvs_put32(m->err);
+	kvs_wire_text_put(w->text, sizeof(w->text), m->text);
+}
+
+static void kvs_put_msg(union kvs_wire_any *w, const struct kvs_msg *m)
+{
+	switch (m->type) {
+	case KVS_WIRE_HELLO:
+		kvs_put_hello(&w->hello, &m->hello);
+		break;
+	case KVS_WIRE_LAYOUT:
+		kvs_put_layout(&w->layout, &m->layout.l);
+		break;
+	case KVS_WIRE_OPEN:
+		w->open.room = kvs_put64(m->open.room);
+		w->open.generation = kvs_put64(m->open.generation);
+		memcpy(w->open.nonce, m->open.nonce, sizeof(w->open.nonce));
+		w->open.tokens = kvs_put64(m->open.tokens);
+		w->open.rank = kvs_put32(m->open.rank);
+		break;
+	case KVS_WIRE_GRANT:
+		kvs_put_grant(&w->grant, &m->grant);
+		break;
+	case KVS_WIRE_REFUSE:
+		kvs_put_refuse(&w->refuse, &m->refuse);
+		break;
+	case KVS_WIRE_CHUNK:
+		w->frame.payload = kvs_put32(m->chunk.len);
+		kvs_put_chunk(&w->chunk, &m->chunk);
+		break;
+	case KVS_WIRE_CHUNK_DONE:
+		kvs_put_chunk(&w->chunk, &m->chunk);
+		break;
+	case KVS_WIRE_LAST:
+		w->last.room = kvs_put64(m->last.room);
+		w->last.generation = kvs_put64(m->last.generation);
+		w->last.bytes = kvs_put64(m->last.bytes);
+		w->last.rank = kvs_put32(m->last.rank);
+		break;
+	case KVS_WIRE_COMPLETE:
+		w->complete.room = kvs_put64(m->complete.room);
+		w->complete.generation = kvs_put64(m->complete.generation);
+		w->complete.rank = kvs_put32(m->complete.rank);
+		break;
+	case KVS_WIRE_ABORT:
+	case KVS_WIRE_ABORT_ACK:
+	case KVS_WIRE_ABORT_NAK:
+		kvs_put_abort(&w->abort, &m->abort);
+		break;
+	case KVS_WIRE_ERROR:
+		w->error.err = kvs_put32(m->error.err);
+		kvs_wire_text_put(w->error.text, sizeof(w->error.text),
+				  m->error.text);
+		break;
+	case KVS_WIRE_KEEPALIVE:
+		w->keepalive.seq = kvs_put64(m->keepalive.seq);
+		w->keepalive.reply = kvs_put32(m->keepalive.reply);
+		break;
+	case KVS_WIRE_TYPE_MAX:
+		break;
+	}
+}
+
+/* What only the sending side has to look at. */
+static bool kvs_may_send(const struct kvs_msg *m)
+{
+	const char *text = NULL;
+	char err[KVS_WIRE_TEXT];
+
+	if (kvs_check_msg(m))
+		return false;
+	if (m->type == KVS_WIRE_REFUSE)
+		text = m->refuse.text;
+	else if (m->type == KVS_WIRE_ERROR)
+		text = m->error.text;
+	else if (m->type == KVS_WIRE_ABORT || m->type == KVS_WIRE_ABORT_ACK ||
+		 m->type == KVS_WIRE_ABORT_NAK)
+		text = m->abort.text;
+	if (text && strnlen(text, KVS_WIRE_TEXT) == KVS_WIRE_TEXT)
+		return false;
+	if (m->type == KVS_WIRE_LAYOUT)
+		return !kvs_layout_check(&m->layout.l, err, sizeof(err));
+	return m->type != KVS_WIRE_GRANT || !m->grant.n_keys || m->grant.keys;
+}
+
+static void kvs_put_arrays(unsigned char *at, const struct kvs_msg *m)
+{
+	uint32_t i;
+
+	if (m->type == KVS_WIRE_LAYOUT) {
+		for (i = 0; i < m->layout.l.n_buffers; i++) {
+			const struct kvs_layer_buffer *b =
+				&m->layout.l.buffers[i];
+			struct kvs_wire_buffer w = {
+				.kind = kvs_put16(b->kind),
+				.layer = kvs_put16(b->layer),
+				.item_len = kvs_put32(b->item_len),
+				.items = kvs_put32(b->items),
+			};
+
+			memcpy(at + i * sizeof(w), &w, sizeof(w));
+		}
+	} else if (m->type == KVS_WIRE_GRANT) {
+		for (i = 0; i < m->grant.n_keys; i++) {
+			struct kvs_wire_key w = {
+				.addr = kvs_put64(m->grant.keys[i].addr),
+				.rkey = kvs_put32(m->grant.keys[i].rkey),
+			};
+
+			memcpy(at + i * sizeof(w), &w, sizeof(w));
+		}
+	}
+}
+
+int kvs_wire_encode(const struct kvs_msg *m, void *buf, size_t cap)
+{
+	union kvs_wire_any w;
+	size_t fixed, len;
+
+	if (!kvs_may_send(m))
+		return -EINVAL;
+	fixed = kvs_sizes[m->type];
+	len = fixed;
+	if (m->type == KVS_WIRE_LAYOUT)
+		len += m->layout.l.n_buffers * sizeof(struct kvs_wire_buffer);
+	else if (m->type == KVS_WIRE_GRANT)
+		len += m->grant.n_keys * sizeof(struct kvs_wire_key);
+	if (len > cap)
+		return -ENOBUFS;
+	memset(&w, 0, sizeof(w));
+	w.frame.magic = kvs_put32(KVS_FRAME_MAGIC);
+	w.frame.type = kvs_put16((uint16_t)m->type);
+	w.frame.len = kvs_put32((uint32_t)len);
+	kvs_put_msg(&w, m);
+	memcpy(buf, &w, fixed);
+	kvs_put_arrays((unsigned char *)buf + fixed, m);
+	return (int)len;
+}

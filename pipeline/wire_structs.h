@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DOC: wire structs
+ *
+ * The bytes of protocol version 1, frame header included. Only wire.c reads
+ * them; kvstage-wire(7) shows the same tables for people. Every field lies at
+ * its natural alignment, so there is no hidden padding, and every reserved
+ * field is zero.
+ */
+#ifndef KVS_PIPELINE_WIRE_STRUCTS_H
+#define KVS_PIPELINE_WIRE_STRUCTS_H
+
+#include <assert.h>
+#include <stddef.h>
+
+#include "lib/le.h"
+#include "pipeline/wire.h"
+#include "rdma/frame.h"
+
+struct kvs_wire_hello {
+	struct kvs_frame frame;
+	kvs_le16 version_min;
+	kvs_le16 version_max;
+	kvs_le16 role;
+	kvs_le16 reserved;
+	kvs_le64 caps;
+	kvs_le64 instance;
+	kvs_le64 session;
+	kvs_le32 rank;
+	kvs_le32 n_ranks;
+	kvs_le32 worker;
+	kvs_le32 keepalive_ms;
+	char name[KVS_PEER_NAME];
+};
+static_assert(sizeof(struct kvs_wire_hello) == 128, "HELLO");
+static_assert(offsetof(struct kvs_wire_hello, caps) == 24, "HELLO.caps");
+static_assert(offsetof(struct kvs_wire_hello, session) == 40, "HELLO.session");
+static_assert(offsetof(struct kvs_wire_hello, rank) == 48, "HELLO.rank");
+static_assert(offsetof(struct kvs_wire_hello, name) == 64, "HELLO.name");
+
+struct kvs_wire_buffer {
+	kvs_le16 kind;
+	kvs_le16 layer;
+	kvs_le32 item_len;
+	kvs_le32 items;
+};
+static_assert(sizeof(struct kvs_wire_buffer) == 12, "LAYOUT entry");
+
+struct kvs_wire_layout {
+	struct kvs_frame frame;
+	kvs_le32 page_size;
+	kvs_le32 dtype;
+	kvs_le32 n_buffers;
+	kvs_le32 aux_max;
+	kvs_le64 capacity;
+	kvs_le64 max_context;
+	/* then n_buffers of struct kvs_wire_buffer */
+};
+static_assert(sizeof(struct kvs_wire_layout) == 48, "LAYOUT");
+static_assert(offsetof(struct kvs_wire_layout, n_buffers) == 24,
+	      "LAYOUT.n_buffers");
+static_assert(offsetof(struct kvs_wire_layout, capacity) == 32,
+	      "LAYOUT.capacity");
+static_assert(sizeof(struct kvs_wire_layout) +
+			      KVS_LAYOUT_BUFFERS_MAX *
+				      sizeof(struct kvs_wire_buffer) <=
+		      KVS_FRAME_MAX,
+	      "the largest LAYOUT fits a frame");
+
+struct kvs_wire_open {
+	struct kvs_frame frame;
+	kvs_le64 room;
+	kvs_le64 generation;
+	unsigned char nonce[16];
+	kvs_le64 tokens;
+	kvs_le32 rank;
+	kvs_le32 reserved;
+};
+static_assert(sizeof(struct kvs_wire_open) == 64, "OPEN");
+static_assert(offsetof(struct kvs_wire_open, nonce) == 32, "OPEN.nonce");
+static_assert(offsetof(struct kvs_wire_open, tokens) == 48, "OPEN.tokens");
+
+struct kvs_wire_key {
+	kvs_le64 addr;
+	kvs_le32 rkey;
+	kvs_le32 reserved;
+};
+static_assert(sizeof(struct kvs_wire_key) == 16, "GRANT entry");
+
+struct kvs_wire_grant {
+	struct kvs_frame frame;
+	kvs_le64 room;
+	kvs_le64 generation;
+	kvs_le64 tokens;
+	kvs_le32 rank;
+	kvs_le32 worker;
+	kvs_le32 page_size;
+	kvs_le32 extent_tokens;
+	kvs_le32 n_extents;
+	kvs_le32 first_layer;
+	kvs_le32 n_layers;
+	kvs_le32 aux_len;
+	kvs_le32 n_keys;
+	kvs_le32 reserved;
+	/* then n_keys of struct kvs_wire_key */
+};
+static_assert(sizeof(struct kvs_wire_grant) == 80, "GRANT");
+static_assert(offsetof(struct kvs_wire_grant, rank) == 40, "GRANT.rank");
+static_assert(offsetof(struct kvs_wire_grant, n_keys) == 72, "GRANT.n_keys");
+static_assert(sizeof(struct kvs_wire_grant) +
+			      KVS_WIRE_GRANT_KEYS_MAX *
+				      sizeof(struct kvs_wire_key) <=
+		      KVS_FRAME_MAX,
+	      "the largest GRANT fits a frame");
+
+struct kvs_wire_refuse {
+	struct kvs_frame frame;
+	kvs_le64 room;
+	kvs_le64 generation;
+	kvs_le32 rank;
+	kvs_le32 err;
+	kvs_le32 class;
+	kvs_le32 reserved;
+	char text[KVS_WIRE_TEXT];
+};
+static_assert(sizeof(struct kvs_wire_refuse) == 304, "REFUSE");
+static_assert(offsetof(struct kvs_wire_refuse, text) == 48, "REFUSE.text");
+
+struct kvs_wire_chunk {
+	struct kvs_frame frame;
+	kvs_le64 room;
+	kvs_le64 generation;
+	kvs_le64 offset;
+	kvs_le32 rank;
+	kvs_le32 extent;
+	kvs_le16 kind;
+	kvs_le16 layer;
+	kvs_le32 len;
+	kvs_le64 reserved;
+};
+static_assert(sizeof(struct kvs_wire_chunk) == KVS_DATA_FRAME, "CHUNK");
+static_assert(offsetof(struct kvs_wire_chunk, offset) == 32, "CHUNK.offset");
+static_assert(offsetof(struct kvs_wire_chunk, kind) == 48, "CHUNK.kind");
+static_assert(offsetof(struct kvs_wire_chunk, len) == 52, "CHUNK.len");
+
+struct kvs_wire_last {
+	struct kvs_frame frame;
+	kvs_le64 room;
+	kvs_le64 generation;
+	kvs_le64 bytes;
+	kvs_le32 rank;
+	kvs_le32 reserved;
+};
+static_assert(sizeof(struct kvs_wire_last) == 48, "LAST");
+static_assert(offsetof(struct kvs_wire_last, bytes) == 32, "LAST.bytes");
+
+struct kvs_wire_complete {
+	struct kvs_frame frame;
+	kvs_le64 room;
+	kvs_le64 generation;
+	kvs_le32 rank;
+	kvs_le32 reserved;
+};
+static_assert(sizeof(struct kvs_wire_complete) == 40, "COMPLETE");
+
+/* ABORT, ABORT_ACK, ABORT_NAK */
+struct kvs_wire_abort {
+	struct kvs_frame frame;
+	kvs_le64 room;
+	kvs_le64 generation;
+	kvs_le32 rank;
+	kvs_le32 err;
+	char text[KVS_WIRE_TEXT];
+};
+static_assert(sizeof(struct kvs_wire_abort) == 296, "ABORT");
+static_assert(offsetof(struct kvs_wire_abort, text) == 40, "ABORT.text");
+
+struct kvs_wire_error {
+	struct kvs_frame frame;
+	kvs_le32 err;
+	kvs_le32 reserved;
+	char text[KVS_WIRE_TEXT];
+};
+static_assert(sizeof(struct kvs_wire_error) == 280, "ERROR");
+static_assert(offsetof(struct kvs_wire_error, text) == 24, "ERROR.text");
+
+struct kvs_wire_keepalive {
+	struct kvs_frame frame;
+	kvs_le64 seq;
+	kvs_le32 reply;
+	kvs_le32 reserved;
+};
+static_assert(sizeof(struct kvs_wire_keepalive) == 32, "KEEPALIVE");
+
+#endif /* KVS_PIPELINE_WIRE_STRUCTS_H */
