@@ -76,10 +76,10 @@ static bool own_path(char *text, const char *controller, bool v2, char *path,
 		if (!p || strlen(p + 1) >= len)
 			continue;
 		*p++ = '\0';
-		if (v2 ? strcmp(line, "0") || *ctrl
+		if (v2 ? strcmp(line, "0") != 0 || *ctrl
 		       : !has_token(ctrl, controller))
 			continue;
-		strcpy(path, p);
+		memcpy(path, p, strlen(p) + 1);
 		return true;
 	}
 	return false;
@@ -96,7 +96,7 @@ static const char *below(const char *path, const char *mnt_root)
 
 	if (n == 1)
 		n = 0;
-	if (strncmp(path, mnt_root, n) || (path[n] && path[n] != '/'))
+	if (strncmp(path, mnt_root, n) != 0 || (path[n] && path[n] != '/'))
 		return NULL;
 	if (strstr(path, "/../") || !strncmp(path + n, "/..", 3))
 		return NULL;
@@ -122,7 +122,7 @@ static bool parse_mount(char *line, const char *controller, bool v2,
 	if (!type || !strtok_r(NULL, " ", &save))
 		return false;
 	opts = strtok_r(NULL, " ", &save);
-	if (strcmp(type, v2 ? "cgroup2" : "cgroup") ||
+	if (strcmp(type, v2 ? "cgroup2" : "cgroup") != 0 ||
 	    (!v2 && (!opts || !has_token(opts, controller))))
 		return false;
 	unescape(f[3]);

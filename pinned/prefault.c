@@ -132,12 +132,12 @@ static unsigned int thread_count(const struct prefault *p)
 		n = (uint64_t)CPU_COUNT(p->opts->cpus);
 	if (!n && !sched_getaffinity(0, sizeof(mine), &mine))
 		n = (uint64_t)CPU_COUNT(&mine);
-	if (!n)
-		n = 1;
 	chunks = (p->len + p->page - 1) / p->page;
 	if (n > chunks)
 		n = chunks;
-	return n > THREADS_MAX ? THREADS_MAX : (unsigned int)n;
+	if (n > THREADS_MAX)
+		n = THREADS_MAX;
+	return n ? (unsigned int)n : 1;
 }
 
 static uint64_t chunk_size(const struct prefault *p, unsigned int threads)

@@ -17,6 +17,7 @@ static int read_all(int fd, char **ret_buf)
 	size_t cap = 4096, used = 0;
 	char *buf = malloc(cap), *p;
 	ssize_t n;
+	int r;
 
 	if (!buf)
 		return -ENOMEM;
@@ -26,9 +27,9 @@ static int read_all(int fd, char **ret_buf)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0) {
-			n = -errno;
+			r = -errno;
 			free(buf);
-			return (int)n;
+			return r;
 		}
 		if (n == 0)
 			break;
@@ -91,10 +92,10 @@ static int parse_u64(const char *s, uint64_t *ret)
 
 int kvs_sysfs_u64(const char *root, const char *path, uint64_t *ret)
 {
-	char *buf;
+	char *buf = NULL;
 	int r = kvs_sysfs_read(root, path, &buf);
 
-	if (r < 0)
+	if (!buf)
 		return r;
 	r = parse_u64(buf, ret);
 	free(buf);
@@ -103,11 +104,11 @@ int kvs_sysfs_u64(const char *root, const char *path, uint64_t *ret)
 
 int kvs_sysfs_int(const char *root, const char *path, int *ret)
 {
-	char *buf, *end;
+	char *buf = NULL, *end;
 	long v;
 	int r = kvs_sysfs_read(root, path, &buf);
 
-	if (r < 0)
+	if (!buf)
 		return r;
 	errno = 0;
 	v = strtol(buf, &end, 10);

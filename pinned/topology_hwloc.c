@@ -254,7 +254,7 @@ int kvs_topology_hw_nic_node(const struct kvs_topology *topo, const char *name,
 		if (obj->attr->osdev.type != HWLOC_OBJ_OSDEV_NETWORK &&
 		    obj->attr->osdev.type != HWLOC_OBJ_OSDEV_OPENFABRICS)
 			continue;
-		if (!obj->name || strcmp(obj->name, name))
+		if (!obj->name || strcmp(obj->name, name) != 0)
 			continue;
 		*ret_node = near_node(topo, obj);
 		return 0;

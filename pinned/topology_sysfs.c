@@ -257,7 +257,7 @@ static int netdev_node(const struct kvs_topology *topo, const char *name,
 	/* A virtio NIC's numa_node is one level up, at its PCI function. */
 	if (!device_node(topo, path, ret_node))
 		return 0;
-	strcat(path, "/..");
+	memcpy(path + r, "/..", sizeof("/.."));
 	if (!device_node(topo, path, ret_node))
 		return 0;
 	snprintf(path, sizeof(path), "/sys/class/net/%s", name);
@@ -272,7 +272,7 @@ static int netdev_node(const struct kvs_topology *topo, const char *name,
 	if (!dir)
 		return 0;
 	while ((e = readdir(dir))) {
-		if (strncmp(e->d_name, "lower_", 6))
+		if (strncmp(e->d_name, "lower_", 6) != 0)
 			continue;
 		if (netdev_node(topo, e->d_name + 6, depth + 1, &node) < 0)
 			continue;
