@@ -17,51 +17,51 @@
 #include "pinned/pool.h"
 
 /* X(NAME, label): why a room did not succeed */
-#define KVS_ROOM_CAUSES(X)                                                     \
-	X(ENGINE_ABORT, "engine_abort")                                        \
-	X(SENDER_ABORT, "sender_abort")                                        \
-	X(SENDER_REFUSED, "sender_refused")                                    \
-	X(PEER_LOST, "peer_lost") /* connection closed, reset, silent */       \
-	X(ENGINE_LOST, "engine_lost")                                          \
-	X(ADMISSION_TIMEOUT, "admission_timeout")                              \
-	X(OPEN_TIMEOUT, "open_timeout")                                        \
-	X(TRANSFER_TIMEOUT, "transfer_timeout")                                \
-	X(CLAIM_TIMEOUT, "claim_timeout")                                      \
-	X(MISSING_BYTES, "missing_bytes")                                      \
-	X(PROTOCOL, "protocol")                                                \
-	X(LAYOUT, "layout")                                                    \
-	X(COPY_FAILED, "copy_failed")                                          \
-	X(SHUTDOWN, "shutdown")                                                \
+#define KVS_ROOM_CAUSES(X)                                               \
+	X(ENGINE_ABORT, "engine_abort")                                  \
+	X(SENDER_ABORT, "sender_abort")                                  \
+	X(SENDER_REFUSED, "sender_refused")                              \
+	X(PEER_LOST, "peer_lost") /* connection closed, reset, silent */ \
+	X(ENGINE_LOST, "engine_lost")                                    \
+	X(ADMISSION_TIMEOUT, "admission_timeout")                        \
+	X(OPEN_TIMEOUT, "open_timeout")                                  \
+	X(TRANSFER_TIMEOUT, "transfer_timeout")                          \
+	X(CLAIM_TIMEOUT, "claim_timeout")                                \
+	X(MISSING_BYTES, "missing_bytes")                                \
+	X(PROTOCOL, "protocol")                                          \
+	X(LAYOUT, "layout")                                              \
+	X(COPY_FAILED, "copy_failed")                                    \
+	X(SHUTDOWN, "shutdown")                                          \
 	X(INTERNAL, "internal")
 
 /* X(NAME, label): kvstage_admit_total{result} */
-#define KVS_ADMIT_RESULTS(X)                                                   \
-	X(OK, "ok") /* memory at once */                                       \
-	X(QUEUED, "queued")                                                    \
-	X(NOFIT, "nofit") /* can never fit */                                  \
-	X(BUSY, "busy") /* queue full */                                       \
-	X(DUPLICATE, "duplicate")                                              \
-	X(LAYOUT, "layout")                                                    \
+#define KVS_ADMIT_RESULTS(X)                  \
+	X(OK, "ok") /* memory at once */      \
+	X(QUEUED, "queued")                   \
+	X(NOFIT, "nofit") /* can never fit */ \
+	X(BUSY, "busy") /* queue full */      \
+	X(DUPLICATE, "duplicate")             \
+	X(LAYOUT, "layout")                   \
 	X(INVALID, "invalid")
 
 /* X(NAME, label): kvstage_protocol_errors_total{reason} */
-#define KVS_PROTOCOL_ERRORS(X)                                                 \
-	X(SHORT, "short")                                                      \
-	X(MAGIC, "magic")                                                      \
-	X(LENGTH, "length")                                                    \
-	X(TYPE, "type")                                                        \
-	X(FLAGS, "flags")                                                      \
-	X(TEXT, "text")                                                        \
-	X(COUNT, "count")                                                      \
-	X(VALUE, "value")                                                      \
-	X(PAYLOAD, "payload")                                                  \
-	X(ORDER, "order") /* legal message, wrong time */                      \
-	X(RANGE, "range") /* outside what was granted */                       \
-	X(OVERLAP, "overlap") /* bytes sent twice */                           \
-	X(FOREIGN, "foreign") /* a room or rank that is not this peer's */     \
-	X(VERSION, "version")                                                  \
-	X(TOTALS, "totals") /* LAST does not agree with the admit */           \
-	X(HANDSHAKE, "handshake") /* no HELLO in time */                       \
+#define KVS_PROTOCOL_ERRORS(X)                                             \
+	X(SHORT, "short")                                                  \
+	X(MAGIC, "magic")                                                  \
+	X(LENGTH, "length")                                                \
+	X(TYPE, "type")                                                    \
+	X(FLAGS, "flags")                                                  \
+	X(TEXT, "text")                                                    \
+	X(COUNT, "count")                                                  \
+	X(VALUE, "value")                                                  \
+	X(PAYLOAD, "payload")                                              \
+	X(ORDER, "order") /* legal message, wrong time */                  \
+	X(RANGE, "range") /* outside what was granted */                   \
+	X(OVERLAP, "overlap") /* bytes sent twice */                       \
+	X(FOREIGN, "foreign") /* a room or rank that is not this peer's */ \
+	X(VERSION, "version")                                              \
+	X(TOTALS, "totals") /* LAST does not agree with the admit */       \
+	X(HANDSHAKE, "handshake") /* no HELLO in time */                   \
 	X(ENGINE, "engine") /* a bad packet from an engine */
 
 #define KVS_ENUM_(n, s) KVS_CAUSE_##n,
@@ -102,7 +102,7 @@ struct kvs_pool_snapshot {
 	struct kvs_pool_account account;
 };
 
-#define KVS_WORKERS_MAX 32
+#define KVS_NODES_MAX 32
 
 struct kvs_worker_snapshot {
 	unsigned int index;
@@ -128,7 +128,7 @@ struct kvs_snapshot {
 	uint64_t protocol_errors[KVS_PROTO_MAX]; /* control and engine side */
 	uint64_t admits[KVS_ADMIT_MAX]; /* decided before a worker was asked */
 	unsigned int n_workers;
-	struct kvs_worker_snapshot workers[KVS_WORKERS_MAX];
+	struct kvs_worker_snapshot workers[KVS_NODES_MAX];
 };
 
 /* One room, for listings. */

@@ -1,0 +1,710 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pipeline/room.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/assert.h"
+#include "lib/log.h"
+#include "pipeline/layout.h"
+#include "pipeline/room_internal.h"
+#include "pipeline/worker.h"
+
+#define KVS_ROOM_MAGIC 0x4b56524du
+
+#define KVS_NAME_(n, s) s,
+const char *const kvs_room_state_name[KVS_ROOM_STATE_MAX] = { KVS_ROOM_STATES(
+	KVS_NAME_) };
+
+#define TO(s) (1u << KVS_ROOM_##s)
+/* Legal edges: from each state, the set of states it may move to. */
+static const unsigned int room_edges[] = {
+	[KVS_ROOM_WAITING] = TO(ADMITTED) | TO(DRAINING),
+	[KVS_ROOM_ADMITTED] = TO(RECEIVING) | TO(DRAINING),
+	[KVS_ROOM_RECEIVING] = TO(SEALING) | TO(DRAINING),
+	[KVS_ROOM_SEALING] = TO(READY) | TO(DRAINING),
+	[KVS_ROOM_READY] = TO(COMMITTING) | TO(DRAINING),
+	[KVS_ROOM_COMMITTING] = TO(DONE) | TO(DRAINING),
+	[KVS_ROOM_DONE] = TO(FREE),
+	[KVS_ROOM_DRAINING] = TO(QUARANTINED) | TO(FREE),
+	[KVS_ROOM_QUARANTINED] = TO(FREE),
+	[KVS_ROOM_FREE] = 0,
+};
+static_assert(KVS_ARRAY_SIZE(room_edges) == KVS_ROOM_STATE_MAX,
+	      "every state has its edges");
+
+/* What the engine sees. */
+static const enum kvs_status room_status[] = {
+	[KVS_ROOM_WAITING] = KVS_STATUS_WAITING,
+	[KVS_ROOM_ADMITTED] = KVS_STATUS_ADMITTED,
+	[KVS_ROOM_RECEIVING] = KVS_STATUS_RECEIVING,
+	[KVS_ROOM_SEALING] = KVS_STATUS_SEALING,
+	[KVS_ROOM_READY] = KVS_STATUS_READY,
+	[KVS_ROOM_COMMITTING] = KVS_STATUS_COMMITTING,
+	[KVS_ROOM_DONE] = KVS_STATUS_DONE,
+	[KVS_ROOM_DRAINING] = KVS_STATUS_FAILED,
+	[KVS_ROOM_QUARANTINED] = KVS_STATUS_FAILED,
+	[KVS_ROOM_FREE] = KVS_STATUS_FAILED,
+};
+static_assert(KVS_ARRAY_SIZE(room_status) == KVS_ROOM_STATE_MAX,
+	      "every state has a status");
+
+/* The one place where a room's state changes. */
+static void room_move(struct kvs_room *r, enum kvs_room_state to)
+{
+	KVS_ASSERT(room_edges[r->state] & (1u << to));
+	r->state = to;
+	r->since = kvs_clock_now(r->w->clock);
+}
+
+static void room_tell_status(struct kvs_room *r)
+{
+	if (r->engine->gone)
+		return;
+	r->w->o.out->to_engine(
+		r->w->o.arg, r->engine->number, r->slot,
+		KVS_WORD(r->generation, 0, room_status[r->state]), NULL, 0);
+}
+
+static void room_deadline(struct kvs_room *r, uint64_t after)
+{
+	uint64_t at = kvs_clock_now(r->w->clock) + after;
+
+	/* Out of memory for a timer: better no deadline than a lost room;
+	 * the engine's abort still ends it. */
+	if (kvs_timer_set(&r->w->timers, &r->deadline, at))
+		KVS_WARN_ONCE(true, "room %llu: no memory for its deadline",
+			      (unsigned long long)r->id);
+}
+
+static void room_deadline_fired(struct kvs_timer *t)
+{
+	struct kvs_room *r = kvs_container_of(t, struct kvs_room, deadline);
+
+	switch (r->state) {
+	case KVS_ROOM_WAITING:
+		kvs_room_fail(r, KVS_CAUSE_ADMISSION_TIMEOUT, ETIME,
+			      "no memory within admission.timeout");
+		break;
+	case KVS_ROOM_ADMITTED:
+		kvs_room_fail(r, KVS_CAUSE_OPEN_TIMEOUT, ETIME,
+			      "no rank opened the room within open.timeout");
+		break;
+	case KVS_ROOM_RECEIVING:
+	case KVS_ROOM_SEALING:
+		kvs_room_fail(r, KVS_CAUSE_TRANSFER_TIMEOUT, ETIMEDOUT,
+			      "%llu of %llu bytes within transfer.timeout",
+			      (unsigned long long)r->received,
+			      (unsigned long long)r->expected);
+		break;
+	case KVS_ROOM_READY:
+		kvs_room_fail(r, KVS_CAUSE_CLAIM_TIMEOUT, ETIME,
+			      "not committed within claim.timeout");
+		break;
+	case KVS_ROOM_COMMITTING:
+	case KVS_ROOM_DONE:
+	case KVS_ROOM_DRAINING:
+	case KVS_ROOM_QUARANTINED:
+	case KVS_ROOM_FREE:
+	case KVS_ROOM_STATE_MAX:
+		break;
+	}
+}
+
+static void room_to_free(struct kvs_room *r)
+{
+	struct kvs_worker *w = r->w;
+
+	if (r->ext.pool) {
+		kvs_pool_release(&r->ext, &r->drain);
+		w->released = true;
+	}
+	room_move(r, KVS_ROOM_FREE);
+	r->dead_listed = true;
+	kvs_list_add_tail(&w->dead, &r->dead_node);
+}
+
+static void room_drain_over(struct kvs_drain *d)
+{
+	struct kvs_room *r = kvs_container_of(d, struct kvs_room, drain);
+
+	/* A commit ends its drain at once; only holds are worth timing. */
+	if (r->failed) {
+		kvs_hist_record(&r->w->stats.drain_seconds,
+				d->over_at - d->armed_at);
+		kvs_log_info("room %llu gen %llu: %s, %llu bytes released",
+			     (unsigned long long)r->id,
+			     (unsigned long long)r->generation,
+			     kvs_drain_outcome_name[kvs_drain_outcome(d)],
+			     (unsigned long long)r->ext.bytes);
+	}
+	room_to_free(r);
+}
+
+static void room_drain_stuck(struct kvs_drain *d)
+{
+	struct kvs_room *r = kvs_container_of(d, struct kvs_room, drain);
+
+	if (r->state != KVS_ROOM_DRAINING)
+		return;
+	room_move(r, KVS_ROOM_QUARANTINED);
+	kvs_extents_set_state(&r->ext, KVS_EXTENT_QUARANTINED);
+	kvs_log_err("room %llu gen %llu: %u parties cannot be revoked, "
+		    "%llu bytes quarantined until a late proof",
+		    (unsigned long long)r->id,
+		    (unsigned long long)r->generation, d->live,
+		    (unsigned long long)r->ext.bytes);
+}
+
+/* A remote writer on TCP can touch nothing but through our own receives:
+ * once those are stopped, the closed table entry is the proof. */
+static int rank_revoke(struct kvs_party *p)
+{
+	struct kvs_room_rank *k =
+		kvs_container_of(p, struct kvs_room_rank, party);
+	struct kvs_receive *rx;
+
+	kvs_list_for_each_entry(rx, &k->room->receives, node)
+		if (rx->rank == k)
+			return 0; /* its end comes as receive_end() */
+	kvs_party_leave(p, KVS_PROOF_GRANT_INVALIDATED);
+	return 0;
+}
+
+static const struct kvs_party_ops rank_party_ops = {
+	.name = "rank",
+	.kind = KVS_PARTY_RANK,
+	.revoke = rank_revoke,
+};
+
+/* A copy engine of another process cannot be called back. */
+static const struct kvs_party_ops copy_party_ops = {
+	.name = "commit copy",
+	.kind = KVS_PARTY_COPY,
+	.revoke = NULL,
+};
+
+static int room_wait_try(struct kvs_wait *wt)
+{
+	struct kvs_room *r = kvs_container_of(wt, struct kvs_room, wait);
+
+	return kvs_room_take_memory(r);
+}
+
+/* Every layer of the engine's layout belongs to exactly one rank. */
+static int room_check_slices(const struct kvs_layout *l,
+			     const struct kvs_room_request *q, char *err,
+			     size_t errlen)
+{
+	for (uint32_t b = 0; b < l->n_buffers; b++) {
+		uint32_t layer = l->buffers[b].layer;
+		uint32_t owners = 0;
+
+		for (uint32_t i = 0; i < q->n_ranks; i++)
+			owners += layer >= q->ranks[i].first_layer &&
+				  layer - q->ranks[i].first_layer <
+					  q->ranks[i].n_layers;
+		if (owners == 1)
+			continue;
+		snprintf(err, errlen, "layer %u is sent by %u ranks, not 1",
+			 layer, owners);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int room_lengths(const struct kvs_geometry *g, uint64_t **ret)
+{
+	uint64_t *lens = malloc(g->n_extents * sizeof(*lens));
+
+	if (!lens)
+		return -ENOMEM;
+	for (uint32_t e = 0; e < g->n_extents; e++)
+		lens[e] = kvs_geometry_len(g, e);
+	*ret = lens;
+	return 0;
+}
+
+static int room_check_fit(struct kvs_worker *w, const struct kvs_geometry *g,
+			  char *err, size_t errlen)
+{
+	bool quarantine = false;
+	uint64_t *lens;
+	int ret;
+
+	ret = room_lengths(g, &lens);
+	if (ret)
+		return ret;
+	ret = kvs_pool_can_fit(w->pool, lens, g->n_extents, &quarantine);
+	free(lens);
+	if (!ret)
+		return 0;
+	snprintf(err, errlen,
+		 "%llu tokens need %llu bytes of host memory, pool.size is "
+		 "%llu%s",
+		 (unsigned long long)g->tokens,
+		 (unsigned long long)kvs_geometry_total(g),
+		 (unsigned long long)kvs_pool_size(w->pool),
+		 quarantine ? " and quarantined bytes are in the way" : "");
+	return ret;
+}
+
+static void room_init_ranks(struct kvs_room *r,
+			    const struct kvs_room_request *q)
+{
+	for (uint32_t i = 0; i < q->n_ranks; i++) {
+		struct kvs_room_rank *k = &r->ranks[i];
+
+		k->room = r;
+		k->rank = i;
+		k->first_layer = q->ranks[i].first_layer;
+		k->n_layers = q->ranks[i].n_layers;
+		k->expected = kvs_geometry_rank_bytes(&r->geo, k->first_layer,
+						      k->n_layers);
+		kvs_list_init(&k->session_node);
+		kvs_party_init(&k->party, &rank_party_ops, i);
+		r->expected += k->expected;
+	}
+}
+
+int kvs_room_create(struct kvs_worker *w, struct kvs_worker_engine *e,
+		    const struct kvs_room_request *q, struct kvs_room **ret,
+		    char *err, size_t errlen)
+{
+	struct kvs_drain_opts d = {
+		.generation = q->generation,
+		.hold_timeout = w->set->hold_timeout,
+		.clock = w->clock,
+		.timers = &w->timers,
+		.stats = &w->stats.drains,
+		.over = room_drain_over,
+		.stuck = room_drain_stuck,
+	};
+	struct kvs_geometry g;
+	struct kvs_room *r;
+	int res;
+
+	if (!e->extent_tokens) {
+		snprintf(err, errlen,
+			 "one page of all buffers is larger than "
+			 "a piece of the pool");
+		return -E2BIG;
+	}
+	res = room_check_slices(e->layout, q, err, errlen);
+	if (res)
+		return res;
+	res = kvs_geometry_init(&g, e->layout, q->tokens, e->extent_tokens,
+				kvs_pool_segment(w->pool), q->n_ranks,
+				q->aux_len);
+	if (res) {
+		snprintf(err, errlen, "%llu tokens cannot be laid out",
+			 (unsigned long long)q->tokens);
+		return res;
+	}
+	res = room_check_fit(w, &g, err, errlen);
+	if (res)
+		goto out_geometry;
+	res = -ENOMEM;
+	r = calloc(1, sizeof(*r) + q->n_ranks * sizeof(r->ranks[0]));
+	if (!r)
+		goto out_geometry;
+	r->magic = KVS_ROOM_MAGIC;
+	r->state = KVS_ROOM_WAITING;
+	r->id = q->room;
+	r->generation = q->generation;
+	r->w = w;
+	r->engine = e;
+	r->slot = q->slot;
+	snprintf(r->peer, sizeof(r->peer), "%s", q->peer);
+	memcpy(r->nonce, q->nonce, sizeof(r->nonce));
+	r->geo = g;
+	r->n_ranks = q->n_ranks;
+	r->since = kvs_clock_now(w->clock);
+	r->admit_at = r->since;
+	kvs_ranges_init(&r->claimed, w->set->transfer_max_ranges);
+	kvs_list_init(&r->receives);
+	kvs_list_init(&r->dead_node);
+	kvs_timer_init(&r->deadline, room_deadline_fired);
+	kvs_wait_init(&r->wait, room_wait_try);
+	kvs_party_init(&r->copy, &copy_party_ops, 0);
+	kvs_drain_init(&r->drain, &d);
+	room_init_ranks(r, q);
+	res = kvs_u64map_add(&w->rooms, r->generation, r);
+	if (res)
+		goto out_room;
+	kvs_list_add_tail(&e->rooms, &r->engine_node);
+	w->live++;
+	*ret = r;
+	return 0;
+
+out_room:
+	kvs_drain_fini(&r->drain);
+	kvs_ranges_fini(&r->claimed);
+	free(r);
+out_geometry:
+	kvs_geometry_fini(&g);
+	return res;
+}
+
+void kvs_room_destroy(struct kvs_room *r)
+{
+	KVS_CHECK_MAGIC(r, KVS_ROOM_MAGIC);
+	KVS_ASSERT(r->state == KVS_ROOM_FREE);
+	KVS_ASSERT(kvs_list_empty(&r->receives));
+	kvs_timer_cancel(&r->w->timers, &r->deadline);
+	for (uint32_t i = 0; i < r->n_ranks; i++)
+		kvs_list_del(&r->ranks[i].session_node);
+	kvs_list_del(&r->engine_node);
+	kvs_list_del(&r->dead_node);
+	kvs_u64map_del(&r->w->rooms, r->generation);
+	kvs_drain_fini(&r->drain);
+	kvs_ranges_fini(&r->claimed);
+	kvs_geometry_fini(&r->geo);
+	r->magic = 0;
+	free(r);
+}
+
+bool kvs_room_live(const struct kvs_room *r)
+{
+	return r->state < KVS_ROOM_DONE;
+}
+
+int kvs_room_take_memory(struct kvs_room *r)
+{
+	struct kvs_worker *w = r->w;
+	uint64_t *lens;
+	int ret;
+
+	KVS_ASSERT(r->state == KVS_ROOM_WAITING);
+	ret = room_lengths(&r->geo, &lens);
+	if (ret)
+		return -EAGAIN;
+	ret = kvs_pool_alloc(w->pool, lens, r->geo.n_extents, &r->ext);
+	free(lens);
+	if (ret == -EAGAIN || ret == -ENOMEM)
+		return -EAGAIN;
+	/* A queued room leaves the queue before anything else may happen. */
+	kvs_waitq_cancel(kvs_pool_waitq(w->pool), &r->wait);
+	if (ret) {
+		kvs_room_fail(r, KVS_CAUSE_INTERNAL, -ret,
+			      "host memory cannot be had any more");
+		return ret;
+	}
+	kvs_hist_record(&w->stats.admit_wait,
+			kvs_clock_now(w->clock) - r->admit_at);
+	room_move(r, KVS_ROOM_ADMITTED);
+	room_deadline(r, w->set->open_timeout);
+	room_tell_status(r);
+	for (uint32_t i = 0; i < r->n_ranks && r->state < KVS_ROOM_SEALING; i++)
+		if (r->ranks[i].session)
+			kvs_room_grant(r, &r->ranks[i]);
+	return 0;
+}
+
+void kvs_room_queue(struct kvs_room *r)
+{
+	kvs_waitq_add(kvs_pool_waitq(r->w->pool), &r->wait,
+		      kvs_geometry_total(&r->geo));
+	room_deadline(r, r->w->set->admission_timeout);
+	room_tell_status(r);
+}
+
+/* Make a rank a writer: from here on its bytes may arrive. */
+void kvs_room_grant(struct kvs_room *r, struct kvs_room_rank *k)
+{
+	struct kvs_worker *w = r->w;
+	struct kvs_msg m = {
+		.type = KVS_WIRE_GRANT,
+		.grant = {
+			.room = r->id,
+			.generation = r->generation,
+			.rank = k->rank,
+			.worker = w->o.index,
+			.tokens = r->geo.tokens,
+			.page_size = r->geo.layout->page_size,
+			.extent_tokens = r->geo.extent_pages *
+					 r->geo.layout->page_size,
+			.n_extents = r->geo.n_extents,
+			.first_layer = k->first_layer,
+			.n_layers = k->n_layers,
+			.aux_len = r->geo.aux_len,
+		},
+	};
+
+	if (r->state == KVS_ROOM_ADMITTED) {
+		room_move(r, KVS_ROOM_RECEIVING);
+		kvs_extents_set_state(&r->ext, KVS_EXTENT_GRANTED);
+		r->open_at = r->since;
+		room_deadline(r, w->set->transfer_timeout);
+		room_tell_status(r);
+	}
+	if (w->set->hold_require_ack)
+		KVS_ASSERT(!kvs_drain_join(&r->drain, &k->party));
+	k->granted = true;
+	w->o.out->to_peer(w->o.arg, k->session->id, &m);
+}
+
+int kvs_room_open(struct kvs_room *r, struct kvs_worker_session *s,
+		  uint32_t rank, uint64_t tokens, char *err, size_t errlen)
+{
+	struct kvs_room_rank *k;
+
+	if (rank >= r->n_ranks || strcmp(s->peer, r->peer) != 0 ||
+	    s->rank != rank) {
+		snprintf(err, errlen,
+			 "room is for %u ranks of peer %s, not for rank %u of "
+			 "%s",
+			 r->n_ranks, r->peer, rank, s->peer);
+		return -EACCES;
+	}
+	if (tokens && tokens != r->geo.tokens) {
+		snprintf(err, errlen,
+			 "sender has %llu tokens, the engine asked for %llu",
+			 (unsigned long long)tokens,
+			 (unsigned long long)r->geo.tokens);
+		return -EPROTOTYPE;
+	}
+	k = &r->ranks[rank];
+	if (k->session) {
+		snprintf(err, errlen, "rank %u has opened it already", rank);
+		return -EEXIST;
+	}
+	k->session = s;
+	kvs_list_add_tail(&s->ranks, &k->session_node);
+	if (r->state == KVS_ROOM_ADMITTED || r->state == KVS_ROOM_RECEIVING)
+		kvs_room_grant(r, k);
+	return 0;
+}
+
+/* R9 on a transport whose receives are our own: every byte was counted as it
+ * was placed, and with no receive left nothing can change any more. */
+static void room_try_ready(struct kvs_room *r)
+{
+	for (uint32_t i = 0; i < r->n_ranks; i++)
+		kvs_party_leave(&r->ranks[i].party, KVS_PROOF_RECEIVE_REAPED);
+	if (r->drain.live)
+		return;
+	room_move(r, KVS_ROOM_READY);
+	kvs_extents_set_state(&r->ext, KVS_EXTENT_STAGED);
+	kvs_hist_record(&r->w->stats.transfer, r->since - r->open_at);
+	room_deadline(r, r->w->set->claim_timeout);
+	kvs_worker_inject(r->w, r);
+	kvs_room_tell_ready(r);
+	if (r->state != KVS_ROOM_READY)
+		return;
+	for (uint32_t i = 0; i < r->n_ranks; i++) {
+		struct kvs_room_rank *k = &r->ranks[i];
+		struct kvs_msg m = {
+			.type = KVS_WIRE_COMPLETE,
+			.complete = { .room = r->id,
+				      .generation = r->generation,
+				      .rank = k->rank },
+		};
+
+		if (k->session)
+			r->w->o.out->to_peer(r->w->o.arg, k->session->id, &m);
+	}
+}
+
+static void room_check_complete(struct kvs_room *r)
+{
+	if (r->state == KVS_ROOM_RECEIVING && r->ranks_last == r->n_ranks &&
+	    r->received == r->expected) {
+		room_move(r, KVS_ROOM_SEALING);
+		room_tell_status(r);
+	}
+	if (r->state == KVS_ROOM_SEALING)
+		room_try_ready(r);
+}
+
+void kvs_room_placed(struct kvs_room *r, struct kvs_room_rank *k,
+		     uint64_t bytes)
+{
+	k->received += bytes;
+	r->received += bytes;
+	r->w->stats.received_bytes += bytes;
+	room_check_complete(r);
+}
+
+int kvs_room_last(struct kvs_room *r, uint32_t rank, uint64_t bytes)
+{
+	struct kvs_room_rank *k = &r->ranks[rank];
+	char where[128];
+
+	if (r->state != KVS_ROOM_RECEIVING)
+		return 0; /* failed meanwhile: the sender has been told */
+	if (k->last || bytes > k->expected)
+		return -EPROTO;
+	if (bytes < k->expected) {
+		kvs_room_first_missing(r, k, where, sizeof(where));
+		kvs_room_fail(r, KVS_CAUSE_MISSING_BYTES, ENODATA,
+			      "rank %u sent %llu of %llu bytes; first missing: "
+			      "%s",
+			      rank, (unsigned long long)bytes,
+			      (unsigned long long)k->expected, where);
+		return 0;
+	}
+	k->last = true;
+	r->ranks_last++;
+	room_check_complete(r);
+	return 0;
+}
+
+int kvs_room_commit(struct kvs_room *r)
+{
+	if (r->state != KVS_ROOM_READY)
+		return -EAGAIN;
+	kvs_hist_record(&r->w->stats.claim,
+			kvs_clock_now(r->w->clock) - r->since);
+	room_move(r, KVS_ROOM_COMMITTING);
+	kvs_timer_cancel(&r->w->timers, &r->deadline);
+	kvs_extents_set_state(&r->ext, KVS_EXTENT_COMMITTING);
+	KVS_ASSERT(!kvs_drain_join(&r->drain, &r->copy));
+	room_tell_status(r);
+	return 0;
+}
+
+int kvs_room_committed(struct kvs_room *r, int err)
+{
+	if (!r->copy.drain)
+		return -EPROTO;
+	if (r->state == KVS_ROOM_COMMITTING && err)
+		kvs_room_fail(r, KVS_CAUSE_COPY_FAILED, err,
+			      "the engine's copy to the device failed");
+	if (r->state == KVS_ROOM_COMMITTING) {
+		kvs_hist_record(&r->w->stats.commit,
+				kvs_clock_now(r->w->clock) - r->since);
+		room_move(r, KVS_ROOM_DONE);
+		r->w->live--;
+		r->w->stats.rooms_done++;
+		room_tell_status(r);
+		r->w->o.out->room_over(r->w->o.arg, r->id, r->generation);
+		kvs_party_leave(&r->copy, KVS_PROOF_COPY_EVENT);
+		kvs_drain_arm(&r->drain);
+		return 0;
+	}
+	kvs_party_leave(&r->copy, KVS_PROOF_COPY_EVENT);
+	return 0;
+}
+
+static void room_tell_abort(struct kvs_room *r, int err, const char *text)
+{
+	for (uint32_t i = 0; i < r->n_ranks; i++) {
+		struct kvs_room_rank *k = &r->ranks[i];
+		struct kvs_msg m = {
+			.type = KVS_WIRE_ABORT,
+			.abort = { .room = r->id,
+				   .generation = r->generation,
+				   .rank = k->rank,
+				   .err = (uint32_t)err },
+		};
+
+		if (!k->session || k->told)
+			continue;
+		k->told = true;
+		if (!k->granted) {
+			/* It has only asked: a plain answer to its OPEN. */
+			m.type = KVS_WIRE_REFUSE;
+			m.refuse = (struct kvs_msg_refuse){
+				.room = r->id,
+				.generation = r->generation,
+				.rank = k->rank,
+				.err = (uint32_t)err,
+				.class = kvs_error_class(err),
+			};
+			snprintf(m.refuse.text, sizeof(m.refuse.text), "%s",
+				 text);
+		} else {
+			snprintf(m.abort.text, sizeof(m.abort.text), "%s",
+				 text);
+			if (!k->party.drain)
+				k->session->acks_not_awaited++;
+		}
+		r->w->o.out->to_peer(r->w->o.arg, k->session->id, &m);
+	}
+}
+
+static void room_stop_receives(struct kvs_room *r)
+{
+	struct kvs_receive *rx, *tmp;
+
+	kvs_list_for_each_entry_safe(rx, tmp, &r->receives, node)
+		r->w->o.out->stop_receive(r->w->o.arg, rx);
+}
+
+/* A rank whose acknowledgement cannot come is not waited for (R5). */
+static void room_poison_mute(struct kvs_room *r)
+{
+	for (uint32_t i = 0; i < r->n_ranks; i++)
+		if (r->ranks[i].party.drain &&
+		    (!r->ranks[i].session || !r->ranks[i].session->acks))
+			kvs_drain_poison(&r->drain, KVS_PARTY_RANK, i);
+}
+
+int kvs_room_fail(struct kvs_room *r, enum kvs_room_cause cause, int err,
+		  const char *fmt, ...)
+{
+	char text[KVS_WIRE_TEXT];
+	bool tell_ranks = false;
+	va_list ap;
+
+	switch (r->state) {
+	case KVS_ROOM_WAITING:
+		/* Owns nothing; ranks that asked get their answer. */
+		kvs_waitq_cancel(kvs_pool_waitq(r->w->pool), &r->wait);
+		r->w->released = true; /* those behind it may move up */
+		tell_ranks = true;
+		break;
+	case KVS_ROOM_ADMITTED:
+		/* Extents nobody knows: the drain is over at once. */
+		break;
+	case KVS_ROOM_RECEIVING:
+	case KVS_ROOM_SEALING:
+		/* Writers may be under way. */
+		kvs_extents_set_state(&r->ext, KVS_EXTENT_HELD);
+		tell_ranks = true;
+		break;
+	case KVS_ROOM_READY:
+		/* Grants are closed; nobody writes, nobody reads. */
+		break;
+	case KVS_ROOM_COMMITTING:
+		/* The engine's copy still reads the extents. */
+		kvs_extents_set_state(&r->ext, KVS_EXTENT_HELD);
+		break;
+	case KVS_ROOM_DONE:
+	case KVS_ROOM_DRAINING:
+	case KVS_ROOM_QUARANTINED:
+	case KVS_ROOM_FREE:
+	case KVS_ROOM_STATE_MAX:
+		return -EALREADY;
+	}
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	kvs_log_info("room %llu gen %llu: %s in state %s: %s",
+		     (unsigned long long)r->id,
+		     (unsigned long long)r->generation, kvs_cause_name[cause],
+		     kvs_room_state_name[r->state], text);
+	kvs_timer_cancel(&r->w->timers, &r->deadline);
+	r->failed = true;
+	r->cause = cause;
+	r->w->stats.failures[cause]++;
+	r->w->live--;
+	room_move(r, KVS_ROOM_DRAINING);
+	/* R2: armed before anybody is told, so that no answer can come too
+	 * early. May be over, and the memory released, on return. */
+	kvs_drain_arm(&r->drain);
+	if (tell_ranks)
+		room_tell_abort(r, err, text);
+	kvs_room_tell_failed(r, err, text);
+	r->w->o.out->room_over(r->w->o.arg, r->id, r->generation);
+	if (kvs_drain_is_over(&r->drain))
+		return 0;
+	room_stop_receives(r);
+	room_poison_mute(r);
+	return 0;
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DOC: room
+ *
+ * One request's hand-over from prefill to decode, on the worker that owns its
+ * memory. All state changes go through room_move() in room.c, which knows
+ * the legal edges; what an abort means in each state is one switch in
+ * kvs_room_fail().
+ *
+ *  WAITING -> ADMITTED -> RECEIVING -> SEALING -> READY -> COMMITTING -> DONE
+ *     |          |            |           |         |          |           |
+ *     +----------+------------+-----------+---------+----------+----> DRAINING
+ *                                                     FREE <---------------+
+ *                                              QUARANTINED (-> FREE) <-----+
+ */
+#ifndef KVS_PIPELINE_ROOM_H
+#define KVS_PIPELINE_ROOM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kvstage/engine.h"
+#include "lib/timer.h"
+#include "pinned/drain.h"
+#include "pinned/pool.h"
+#include "pipeline/geometry.h"
+#include "pipeline/ranges.h"
+#include "pipeline/stats.h"
+#include "pipeline/wire.h"
+
+struct kvs_worker;
+struct kvs_worker_engine;
+struct kvs_worker_session;
+
+#define KVS_ROOM_STATES(X)                                                       \
+	/* holds: a place in the queue. Moves on: memory freed (worker).       \
+	 * Ends: admission.timeout, abort. */ \
+	X(WAITING, "waiting")                                                    \
+	/* holds: extents (reserved), nobody knows them. Moves on: first OPEN  \
+	 * of a rank. Ends: open.timeout, abort. */ \
+	X(ADMITTED, "admitted")                                                  \
+	/* holds: extents (granted). Moves on: every expected byte of every    \
+	 * rank. Ends: transfer.timeout, lost peer, abort by either side. */ \
+	X(RECEIVING, "receiving")                                                \
+	/* holds: extents (granted), closing the grants, then checking. Moves  \
+	 * on: proof that nobody writes. Ends: missing bytes, abort. */ \
+	X(SEALING, "sealing")                                                    \
+	/* holds: extents (staged), complete and unchanging. Moves on: the     \
+	 * engine's commit. Ends: claim.timeout, engine's abort or death. */ \
+	X(READY, "ready")                                                        \
+	/* holds: extents (committing), the engine copies. Moves on: its copy  \
+	 * event. Ends: failed copy, engine's abort or death. */ \
+	X(COMMITTING, "committing")                                              \
+	/* holds: extents until the drain, armed here, is over. */               \
+	X(DONE, "done")                                                          \
+	/* failed; holds: extents (held) until the drain is over. */             \
+	X(DRAINING, "draining")                                                  \
+	/* failed, a party cannot be revoked; a late proof frees it. */          \
+	X(QUARANTINED, "quarantined")                                            \
+	/* holds: nothing; deleted at the end of the worker's turn. */           \
+	X(FREE, "free")
+
+#define KVS_ENUM_(n, s) KVS_ROOM_##n,
+enum kvs_room_state { KVS_ROOM_STATES(KVS_ENUM_) KVS_ROOM_STATE_MAX };
+#undef KVS_ENUM_
+extern const char *const kvs_room_state_name[KVS_ROOM_STATE_MAX];
+
+/* One prefill rank of a room. */
+struct kvs_room_rank {
+	struct kvs_party party; /* joined when its acknowledgement counts */
+	struct kvs_room *room;
+	struct kvs_worker_session *session; /* NULL: has not opened */
+	struct kvs_list session_node; /* on session->ranks */
+	uint32_t rank;
+	uint32_t first_layer;
+	uint32_t n_layers;
+	uint64_t expected; /* bytes, from the engine's admit */
+	uint64_t received; /* bytes placed */
+	bool granted; /* GRANT sent */
+	bool last; /* LAST came and its total was right */
+	bool told; /* ABORT sent */
+};
+
+/* What an engine asked for; checked by whoever builds it. */
+struct kvs_room_request {
+	uint64_t room;
+	uint64_t generation;
+	uint32_t engine;
+	uint32_t slot;
+	unsigned char nonce[16];
+	char peer[KVS_PEER_NAME];
+	uint64_t tokens;
+	uint32_t aux_len;
+	uint32_t n_ranks;
+	const struct kvs_rank_slice *ranks;
+};
+
+struct kvs_room {
+	uint32_t magic;
+	enum kvs_room_state state;
+	uint64_t id;
+	uint64_t generation;
+	struct kvs_worker *w;
+	struct kvs_worker_engine *engine;
+	struct kvs_list engine_node;
+	uint32_t slot;
+	char peer[KVS_PEER_NAME];
+	unsigned char nonce[16];
+
+	struct kvs_geometry geo;
+	struct kvs_extents ext;
+	struct kvs_ranges claimed; /* room-linear bytes spoken for */
+	struct kvs_drain drain;
+	struct kvs_wait wait;
+	struct kvs_party copy; /* the engine's copy to the device */
+	struct kvs_list receives; /* struct kvs_receive in progress */
+
+	struct kvs_timer deadline; /* of the present state */
+	uint64_t since; /* ns, of the present state */
+	uint64_t admit_at;
+	uint64_t open_at; /* first OPEN */
+
+	uint64_t expected;
+	uint64_t received;
+	uint32_t ranks_last; /* ranks whose LAST came */
+
+	enum kvs_room_cause cause; /* why it failed */
+	bool failed;
+	bool dead_listed; /* on the worker's list of rooms to delete */
+	struct kvs_list dead_node;
+
+	uint32_t n_ranks;
+	struct kvs_room_rank ranks[];
+};
+
+/**
+ * kvs_room_create() - a room in WAITING; owns no memory yet
+ *
+ * All checks against the pool come first, so that a request that can never
+ * fit leaves no trace (R11).
+ * Return: 0; -E2BIG; -EINVAL (ranks do not cover each layer exactly once);
+ * -ENOMEM. @err gets the text for the engine.
+ */
+int kvs_room_create(struct kvs_worker *w, struct kvs_worker_engine *e,
+		    const struct kvs_room_request *q, struct kvs_room **ret,
+		    char *err, size_t errlen);
+/* Frees a room in FREE. */
+void kvs_room_destroy(struct kvs_room *r);
+
+/* Try to take the memory: 0 -> ADMITTED; -EAGAIN; other: cannot. */
+int kvs_room_take_memory(struct kvs_room *r);
+/* Wait in the pool's queue. */
+void kvs_room_queue(struct kvs_room *r);
+/* A rank opened: bind it, and grant when there is memory. */
+int kvs_room_open(struct kvs_room *r, struct kvs_worker_session *s,
+		  uint32_t rank, uint64_t tokens, char *err, size_t errlen);
+/* A rank says it has sent everything. -EPROTO: totals or order. */
+int kvs_room_last(struct kvs_room *r, uint32_t rank, uint64_t bytes);
+/* Bytes were placed for a rank. */
+void kvs_room_placed(struct kvs_room *r, struct kvs_room_rank *k,
+		     uint64_t bytes);
+/* The engine claims a READY room: 0, -EAGAIN not READY. */
+int kvs_room_commit(struct kvs_room *r);
+/* The engine's copies ended, well or badly. -EPROTO when not copying. */
+int kvs_room_committed(struct kvs_room *r, int err);
+
+/**
+ * kvs_room_fail() - end a room that has not succeeded; the one abort path
+ * @cause: for the metric
+ * @err: positive errno for the engine and the ranks
+ * @fmt: text for both
+ *
+ * Arms the drain, then tells the ranks and the engine (R2). The first call
+ * decides (R12). The room may be over (memory released) on return, but is
+ * deleted only at the end of the worker's turn.
+ * Return: 0; -EALREADY it had ended.
+ */
+int kvs_room_fail(struct kvs_room *r, enum kvs_room_cause cause, int err,
+		  const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+
+/* Not failed, not done: its id is taken. */
+bool kvs_room_live(const struct kvs_room *r);
+/* HTTP-like class of an errno: 400 never, 503 later. */
+unsigned int kvs_error_class(int err);
+
+#endif /* KVS_PIPELINE_ROOM_H */

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shared by room.c, room_tell.c and the worker; not for others. */
+#ifndef KVS_PIPELINE_ROOM_INTERNAL_H
+#define KVS_PIPELINE_ROOM_INTERNAL_H
+
+#include "pipeline/room.h"
+
+void kvs_room_grant(struct kvs_room *r, struct kvs_room_rank *k);
+/* READY packet with the extents, then the status word. */
+void kvs_room_tell_ready(struct kvs_room *r);
+/* FAILED packet with errno, class and text, then the status word. */
+void kvs_room_tell_failed(struct kvs_room *r, int err, const char *text);
+/* "k layer 3 page 0": first byte of the rank that no chunk has claimed. */
+void kvs_room_first_missing(const struct kvs_room *r,
+			    const struct kvs_room_rank *k, char *buf,
+			    size_t len);
+/* Bytes from the start of the room, extents laid end to end. */
+uint64_t kvs_room_linear(const struct kvs_room *r, uint32_t extent,
+			 uint64_t off);
+/* Refuse without a room: FAILED packet and word for a slot. */
+void kvs_worker_tell_failed(struct kvs_worker *w, uint32_t engine,
+			    uint32_t slot, uint64_t generation, int err,
+			    const char *text);
+/* test.inject_flip: damage a READY room, to show that it is found. */
+void kvs_worker_inject(struct kvs_worker *w, struct kvs_room *r);
+
+#endif /* KVS_PIPELINE_ROOM_INTERNAL_H */

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a room says to its engine, and how it describes itself. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/assert.h"
+#include "pipeline/attach_msg.h"
+#include "pipeline/layout.h"
+#include "pipeline/room_internal.h"
+#include "pipeline/worker.h"
+
+unsigned int kvs_error_class(int err)
+{
+	switch (err < 0 ? -err : err) {
+	case E2BIG:
+	case EINVAL:
+	case EEXIST:
+	case EPROTOTYPE:
+	case EACCES:
+	case ERANGE:
+		return 400;
+	default:
+		return 503;
+	}
+}
+
+void kvs_worker_tell_failed(struct kvs_worker *w, uint32_t engine,
+			    uint32_t slot, uint64_t generation, int err,
+			    const char *text)
+{
+	struct kvs_packet_failed p = {
+		.h = { KVS_ATTACH_MAGIC, KVS_PACKET_FAILED },
+		.generation = generation,
+		.slot = slot,
+		.err = (uint32_t)err,
+		.class = kvs_error_class(err),
+	};
+
+	snprintf(p.text, sizeof(p.text), "%s", text);
+	w->o.out->to_engine(w->o.arg, engine, slot,
+			    KVS_WORD(generation, err, KVS_STATUS_FAILED), &p.h,
+			    sizeof(p));
+}
+
+void kvs_room_tell_failed(struct kvs_room *r, int err, const char *text)
+{
+	if (!r->engine->gone)
+		kvs_worker_tell_failed(r->w, r->engine->number, r->slot,
+				       r->generation, err, text);
+}
+
+void kvs_room_tell_ready(struct kvs_room *r)
+{
+	size_t len =
+		sizeof(struct kvs_packet_ready) + r->ext.n * sizeof(uint64_t);
+	struct kvs_packet_ready *p;
+
+	if (r->engine->gone)
+		return;
+	p = calloc(1, len);
+	if (!p) {
+		kvs_room_fail(r, KVS_CAUSE_INTERNAL, ENOMEM,
+			      "no memory to hand the room over");
+		return;
+	}
+	p->h.magic = KVS_ATTACH_MAGIC;
+	p->h.type = KVS_PACKET_READY;
+	p->generation = r->generation;
+	p->slot = r->slot;
+	p->pool = r->w->o.pool_index;
+	p->extent_tokens = r->geo.extent_pages * r->geo.layout->page_size;
+	p->n_extents = r->ext.n;
+	for (uint32_t i = 0; i < r->ext.n; i++)
+		p->off[i] = r->ext.v[i].off;
+	r->w->o.out->to_engine(r->w->o.arg, r->engine->number, r->slot,
+			       KVS_WORD(r->generation, 0, KVS_STATUS_READY),
+			       &p->h, len);
+	free(p);
+}
+
+uint64_t kvs_room_linear(const struct kvs_room *r, uint32_t extent,
+			 uint64_t off)
+{
+	return extent * r->geo.full_len + off;
+}
+
+void kvs_room_first_missing(const struct kvs_room *r,
+			    const struct kvs_room_rank *k, char *buf,
+			    size_t len)
+{
+	const struct kvs_layout *l = r->geo.layout;
+	uint64_t off, run, hole;
+
+	for (uint32_t e = 0; e < r->geo.n_extents; e++) {
+		for (uint32_t b = 0; b < l->n_buffers; b++) {
+			uint32_t layer = l->buffers[b].layer;
+
+			if (layer < k->first_layer ||
+			    layer - k->first_layer >= k->n_layers ||
+			    kvs_geometry_run(&r->geo, e, b, &off, &run) || !run)
+				continue;
+			off = kvs_room_linear(r, e, off);
+			hole = kvs_ranges_first_hole(&r->claimed, off,
+						     off + run);
+			if (hole >= off + run)
+				continue;
+			snprintf(buf, len, "%s layer %u page %llu",
+				 kvs_buffer_kind_name(l->buffers[b].kind),
+				 layer,
+				 (unsigned long long)e * r->geo.extent_pages +
+					 (hole - off) / l->buffers[b].item_len);
+			return;
+		}
+	}
+	if (!kvs_geometry_aux(&r->geo, k->rank, &off, &run) && run) {
+		off = kvs_room_linear(r, r->geo.n_extents - 1, off);
+		if (!kvs_ranges_covers(&r->claimed, off, run)) {
+			snprintf(buf, len, "aux block of rank %u", k->rank);
+			return;
+		}
+	}
+	snprintf(buf, len, "bytes announced but still under way");
+}
+
+void kvs_worker_inject(struct kvs_worker *w, struct kvs_room *r)
+{
+	const struct kvs_layout *l = r->geo.layout;
+	/* Spread over rooms: each takes a 64th, in different pages. */
+	uint32_t n = (w->set->inject_flip + 63) / 64;
+	uint64_t off, run, at;
+
+	if (!w->flips_left || !kvs_pool_base(w->pool))
+		return;
+	for (uint32_t i = 0; i < n && w->flips_left; i++) {
+		uint32_t b = i % l->n_buffers;
+
+		if (kvs_geometry_run(&r->geo, 0, b, &off, &run))
+			return;
+		at = (uint64_t)(i / l->n_buffers) * l->buffers[b].item_len +
+		     l->buffers[b].item_len / 2;
+		if (at >= run)
+			return;
+		((unsigned char *)kvs_extent_addr(&r->ext, 0))[off + at] ^= 1;
+		w->flips_left--;
+	}
+}

@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pipeline/worker.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/assert.h"
+#include "lib/log.h"
+#include "pipeline/layout.h"
+#include "pipeline/room_internal.h"
+
+int kvs_worker_create(const struct kvs_worker_opts *o, struct kvs_worker **ret)
+{
+	struct kvs_worker *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return -ENOMEM;
+	w->o = *o;
+	w->set = o->settings;
+	w->clock = o->clock;
+	w->pool = o->pool;
+	w->flips_left = o->settings->inject_flip;
+	kvs_timerq_init(&w->timers);
+	kvs_u64map_init(&w->rooms, o->secret);
+	kvs_u64map_init(&w->sessions, o->secret);
+	kvs_list_init(&w->engines);
+	kvs_list_init(&w->dead);
+	kvs_hist_init(&w->stats.drain_seconds);
+	kvs_hist_init(&w->stats.admit_wait);
+	kvs_hist_init(&w->stats.transfer);
+	kvs_hist_init(&w->stats.claim);
+	kvs_hist_init(&w->stats.commit);
+	*ret = w;
+	return 0;
+}
+
+static void worker_engine_free(struct kvs_worker_engine *e)
+{
+	kvs_list_del(&e->node);
+	free(e->layout);
+	free(e);
+}
+
+void kvs_worker_destroy(struct kvs_worker *w)
+{
+	struct kvs_worker_engine *e, *tmp;
+	struct kvs_worker_session *s;
+	size_t pos = 0;
+
+	if (!w)
+		return;
+	kvs_worker_turn(w);
+	KVS_ASSERT(w->rooms.n == 0);
+	kvs_list_for_each_entry_safe(e, tmp, &w->engines, node)
+		worker_engine_free(e);
+	while ((s = kvs_u64map_next(&w->sessions, &pos)))
+		free(s);
+	kvs_u64map_fini(&w->rooms);
+	kvs_u64map_fini(&w->sessions);
+	kvs_timerq_fini(&w->timers);
+	free(w);
+}
+
+static struct kvs_worker_engine *worker_engine(struct kvs_worker *w,
+					       uint32_t number)
+{
+	struct kvs_worker_engine *e;
+
+	kvs_list_for_each_entry(e, &w->engines, node)
+		if (e->number == number && !e->gone)
+			return e;
+	return NULL;
+}
+
+int kvs_worker_engine_add(struct kvs_worker *w, uint32_t number,
+			  const struct kvs_layout *l)
+{
+	struct kvs_worker_engine *e = calloc(1, sizeof(*e));
+	int ret;
+
+	if (!e)
+		return -ENOMEM;
+	ret = kvs_layout_dup(l, &e->layout);
+	if (ret) {
+		free(e);
+		return ret;
+	}
+	e->number = number;
+	e->extent_tokens = kvs_geometry_extent_tokens(
+		e->layout, w->set->extent_tokens, kvs_pool_segment(w->pool));
+	kvs_list_init(&e->rooms);
+	kvs_list_add_tail(&w->engines, &e->node);
+	return 0;
+}
+
+void kvs_worker_engine_lost(struct kvs_worker *w, uint32_t number, bool proof)
+{
+	struct kvs_worker_engine *e;
+	struct kvs_room *r, *tmp;
+
+	kvs_list_for_each_entry(e, &w->engines, node) {
+		if (e->number != number)
+			continue;
+		e->gone = true;
+		e->proven |= proof;
+		kvs_list_for_each_entry_safe(r, tmp, &e->rooms, engine_node) {
+			kvs_room_fail(r, KVS_CAUSE_ENGINE_LOST, ECONNRESET,
+				      "the decode engine is gone");
+			if (proof)
+				kvs_party_leave(&r->copy,
+						KVS_PROOF_PROCESS_EXIT);
+		}
+	}
+}
+
+static struct kvs_worker_session *worker_session(struct kvs_worker *w,
+						 uint64_t id)
+{
+	return kvs_u64map_get(&w->sessions, id);
+}
+
+int kvs_worker_session_add(struct kvs_worker *w, uint64_t id, const char *peer,
+			   uint32_t rank, uint64_t caps)
+{
+	struct kvs_worker_session *s = calloc(1, sizeof(*s));
+	int ret;
+
+	if (!s)
+		return -ENOMEM;
+	s->id = id;
+	snprintf(s->peer, sizeof(s->peer), "%s", peer);
+	s->rank = rank;
+	s->acks = caps & KVS_CAP_DRAIN_ACK;
+	kvs_list_init(&s->ranks);
+	ret = kvs_u64map_add(&w->sessions, id, s);
+	if (ret)
+		free(s);
+	return ret;
+}
+
+/* The sender of these ranks is gone: what is not complete fails, and no
+ * acknowledgement of it can come any more (R5, R7). */
+static void session_ranks_lost(struct kvs_worker_session *s,
+			       enum kvs_room_cause cause, int err,
+			       const char *why)
+{
+	struct kvs_room_rank *k;
+
+	while (!kvs_list_empty(&s->ranks)) {
+		k = kvs_list_first(&s->ranks, struct kvs_room_rank,
+				   session_node);
+		kvs_list_del(&k->session_node);
+		k->session = NULL;
+		if (k->room->state < KVS_ROOM_READY)
+			kvs_room_fail(k->room, cause, err, "rank %u: %s",
+				      k->rank, why);
+		if (k->party.drain)
+			kvs_drain_poison(&k->room->drain, KVS_PARTY_RANK,
+					 k->rank);
+	}
+}
+
+void kvs_worker_session_lost(struct kvs_worker *w, uint64_t id, int err,
+			     const char *why)
+{
+	struct kvs_worker_session *s = kvs_u64map_del(&w->sessions, id);
+
+	if (!s)
+		return;
+	session_ranks_lost(
+		s, err == -EPROTO ? KVS_CAUSE_PROTOCOL : KVS_CAUSE_PEER_LOST,
+		err ? -err : ECONNRESET, why);
+	free(s);
+}
+
+static void admit_refuse(struct kvs_worker *w, const struct kvs_room_request *q,
+			 enum kvs_admit_result res, int err, const char *text)
+{
+	w->stats.admits[res]++;
+	kvs_log_info("room %llu refused (%s): %s", (unsigned long long)q->room,
+		     kvs_admit_result_name[res], text);
+	kvs_worker_tell_failed(w, q->engine, q->slot, q->generation, err, text);
+	w->o.out->room_over(w->o.arg, q->room, q->generation);
+}
+
+void kvs_worker_admit(struct kvs_worker *w, const struct kvs_room_request *q)
+{
+	struct kvs_waitq *wq = kvs_pool_waitq(w->pool);
+	struct kvs_worker_engine *e = worker_engine(w, q->engine);
+	char text[KVS_WIRE_TEXT] = "out of memory";
+	struct kvs_room *r;
+	int ret;
+
+	if (!e)
+		return;
+	if (w->shutting_down) {
+		admit_refuse(w, q, KVS_ADMIT_BUSY, ESHUTDOWN,
+			     "the daemon is going down");
+		return;
+	}
+	ret = kvs_room_create(w, e, q, &r, text, sizeof(text));
+	if (ret) {
+		admit_refuse(w, q,
+			     ret == -E2BIG    ? KVS_ADMIT_NOFIT
+			     : ret == -ENOMEM ? KVS_ADMIT_BUSY
+					      : KVS_ADMIT_INVALID,
+			     -ret, text);
+		return;
+	}
+	if (kvs_waitq_may_pass(wq)) {
+		bool others = wq->len > 0;
+
+		ret = kvs_room_take_memory(r);
+		if (!ret) {
+			w->stats.admits[KVS_ADMIT_OK]++;
+			if (others)
+				kvs_waitq_passed(wq);
+			return;
+		}
+		if (ret != -EAGAIN)
+			return; /* it has failed and said so */
+	}
+	if (wq->len >= w->set->admission_queue) {
+		w->stats.admits[KVS_ADMIT_BUSY]++;
+		kvs_room_fail(r, KVS_CAUSE_ADMISSION_TIMEOUT, EAGAIN,
+			      "no memory now and admission.queue (%u) is full",
+			      w->set->admission_queue);
+		return;
+	}
+	w->stats.admits[KVS_ADMIT_QUEUED]++;
+	kvs_room_queue(r);
+}
+
+static void open_refuse(struct kvs_worker *w, uint64_t session,
+			const struct kvs_msg_open *m, uint64_t generation,
+			int err, const char *text)
+{
+	struct kvs_msg out = {
+		.type = KVS_WIRE_REFUSE,
+		.refuse = { .room = m->room,
+			    .generation = generation,
+			    .rank = m->rank,
+			    .err = (uint32_t)err,
+			    .class = kvs_error_class(err) },
+	};
+
+	snprintf(out.refuse.text, sizeof(out.refuse.text), "%s", text);
+	w->o.out->to_peer(w->o.arg, session, &out);
+}
+
+void kvs_worker_open(struct kvs_worker *w, uint64_t session,
+		     uint64_t generation, const struct kvs_msg_open *m)
+{
+	struct kvs_worker_session *s = worker_session(w, session);
+	struct kvs_room *r = kvs_u64map_get(&w->rooms, generation);
+	static const unsigned char none[16];
+	char text[KVS_WIRE_TEXT];
+	int ret;
+
+	if (!s)
+		return; /* lost meanwhile */
+	if (!r || !kvs_room_live(r)) {
+		open_refuse(w, session, m, generation, ECANCELED,
+			    "the room has ended");
+		return;
+	}
+	if (memcmp(r->nonce, none, sizeof(none)) != 0 &&
+	    memcmp(r->nonce, m->nonce, sizeof(r->nonce)) != 0) {
+		open_refuse(w, session, m, generation, ESTALE,
+			    "the nonce is that of another attempt");
+		return;
+	}
+	ret = kvs_room_open(r, s, m->rank, m->tokens, text, sizeof(text));
+	if (!ret)
+		return;
+	open_refuse(w, session, m, generation, -ret, text);
+	if (ret == -EPROTOTYPE)
+		kvs_room_fail(r, KVS_CAUSE_LAYOUT, EPROTOTYPE, "%s", text);
+}
+
+static int worker_violation(struct kvs_worker *w, uint64_t session,
+			    enum kvs_proto_error reason, const char *why)
+{
+	w->stats.protocol_errors[reason]++;
+	w->o.out->close_session(w->o.arg, session, -EPROTO, why);
+	return -EPROTO;
+}
+
+/* A room that this session's rank has opened, by a message's fields. */
+static struct kvs_room_rank *worker_rank(struct kvs_worker *w,
+					 struct kvs_worker_session *s,
+					 uint64_t room, uint64_t generation,
+					 uint32_t rank, bool *ret_foreign)
+{
+	struct kvs_room *r = kvs_u64map_get(&w->rooms, generation);
+
+	*ret_foreign = false;
+	if (!r)
+		return NULL;
+	*ret_foreign = r->id != room || rank >= r->n_ranks ||
+		       r->ranks[rank].session != s;
+	return *ret_foreign ? NULL : &r->ranks[rank];
+}
+
+static void worker_ack(struct kvs_worker *w, struct kvs_worker_session *s,
+		       const struct kvs_msg_abort *m)
+{
+	struct kvs_room *r = kvs_u64map_get(&w->rooms, m->generation);
+
+	if (r && r->id == m->room && m->rank == s->rank &&
+	    m->rank < r->n_ranks && r->ranks[m->rank].party.ops &&
+	    w->set->hold_require_ack) {
+		(void)kvs_drain_ack(&r->drain, KVS_PARTY_RANK, m->rank,
+				    m->generation);
+		return;
+	}
+	if (s->acks_not_awaited) {
+		s->acks_not_awaited--;
+		return;
+	}
+	w->stats.drains.ack_ignored[KVS_ACK_IGNORED_UNKNOWN_ROOM]++;
+}
+
+static void worker_nak(struct kvs_worker *w, struct kvs_worker_session *s,
+		       const struct kvs_msg_abort *m)
+{
+	struct kvs_room *r = kvs_u64map_get(&w->rooms, m->generation);
+
+	if (r && r->id == m->room && m->rank < r->n_ranks &&
+	    r->ranks[m->rank].session == s && r->ranks[m->rank].party.drain)
+		kvs_drain_poison(&r->drain, KVS_PARTY_RANK, m->rank);
+	else if (s->acks_not_awaited)
+		s->acks_not_awaited--;
+	else
+		w->stats.drains.ack_ignored[KVS_ACK_IGNORED_UNKNOWN_ROOM]++;
+}
+
+int kvs_worker_message(struct kvs_worker *w, uint64_t session,
+		       const struct kvs_msg *m)
+{
+	struct kvs_worker_session *s = worker_session(w, session);
+	struct kvs_room_rank *k;
+	bool foreign = false;
+
+	if (!s)
+		return 0;
+	switch (m->type) {
+	case KVS_WIRE_LAST:
+		k = worker_rank(w, s, m->last.room, m->last.generation,
+				m->last.rank, &foreign);
+		if (k && kvs_room_last(k->room, k->rank, m->last.bytes))
+			return worker_violation(w, session, KVS_PROTO_TOTALS,
+						"totals of LAST");
+		break;
+	case KVS_WIRE_ABORT:
+		k = worker_rank(w, s, m->abort.room, m->abort.generation,
+				m->abort.rank, &foreign);
+		if (k && k->room->state < KVS_ROOM_READY)
+			kvs_room_fail(
+				k->room, KVS_CAUSE_SENDER_ABORT,
+				m->abort.err ? (int)m->abort.err : ECANCELED,
+				"rank %u gave up: %s", k->rank, m->abort.text);
+		break;
+	case KVS_WIRE_ABORT_ACK:
+		worker_ack(w, s, &m->abort);
+		break;
+	case KVS_WIRE_ABORT_NAK:
+		worker_nak(w, s, &m->abort);
+		break;
+	case KVS_WIRE_REFUSE:
+		k = worker_rank(w, s, m->refuse.room, m->refuse.generation,
+				m->refuse.rank, &foreign);
+		if (k && k->room->state < KVS_ROOM_READY)
+			kvs_room_fail(
+				k->room, KVS_CAUSE_SENDER_REFUSED,
+				m->refuse.err ? (int)m->refuse.err : ECANCELED,
+				"rank %u refused: %s", k->rank, m->refuse.text);
+		break;
+	case KVS_WIRE_HELLO:
+	case KVS_WIRE_LAYOUT:
+	case KVS_WIRE_OPEN:
+	case KVS_WIRE_GRANT:
+	case KVS_WIRE_CHUNK:
+	case KVS_WIRE_CHUNK_DONE:
+	case KVS_WIRE_COMPLETE:
+	case KVS_WIRE_ERROR:
+	case KVS_WIRE_KEEPALIVE:
+	case KVS_WIRE_TYPE_MAX:
+		return worker_violation(w, session, KVS_PROTO_ORDER,
+					"message not expected here");
+	}
+	if (foreign)
+		return worker_violation(w, session, KVS_PROTO_FOREIGN,
+					"a room or rank of somebody else");
+	return 0;
+}
+
+static struct kvs_room *engine_room(struct kvs_worker *w, uint32_t engine,
+				    const struct kvs_packet_room *p)
+{
+	struct kvs_room *r = kvs_u64map_get(&w->rooms, p->generation);
+
+	if (!r || r->engine->number != engine || r->slot != p->slot)
+		return NULL;
+	return r;
+}
+
+void kvs_worker_packet(struct kvs_worker *w, uint32_t engine,
+		       enum kvs_packet_type type,
+		       const struct kvs_packet_room *p)
+{
+	struct kvs_room *r = engine_room(w, engine, p);
+	int ret = 0;
+
+	if (!r)
+		return; /* over already; its status word says so */
+	switch (type) {
+	case KVS_PACKET_COMMIT:
+		(void)kvs_room_commit(r); /* not READY: the word says why */
+		break;
+	case KVS_PACKET_COMMITTED:
+		ret = kvs_room_committed(r, p->err);
+		break;
+	case KVS_PACKET_COPY_OVER:
+		/* Only of a room that ended while its copy ran. */
+		if (r->copy.drain && r->state != KVS_ROOM_COMMITTING)
+			kvs_party_leave(&r->copy, KVS_PROOF_COPY_EVENT);
+		else
+			ret = -EPROTO;
+		break;
+	case KVS_PACKET_ABORT:
+		(void)kvs_room_fail(r, KVS_CAUSE_ENGINE_ABORT, ECANCELED,
+				    "aborted by the engine");
+		break;
+	case KVS_PACKET_ATTACH:
+	case KVS_PACKET_ATTACHED:
+	case KVS_PACKET_REFUSED:
+	case KVS_PACKET_ADMIT:
+	case KVS_PACKET_READY:
+	case KVS_PACKET_FAILED:
+	case KVS_PACKET_DETACH:
+	case KVS_PACKET_TYPE_MAX:
+		ret = -EPROTO;
+		break;
+	}
+	if (ret)
+		w->stats.protocol_errors[KVS_PROTO_ENGINE]++;
+}
+
+int kvs_worker_abort(struct kvs_worker *w, uint64_t generation,
+		     enum kvs_room_cause cause, int err, const char *why)
+{
+	struct kvs_room *r = kvs_u64map_get(&w->rooms, generation);
+
+	if (!r || kvs_room_fail(r, cause, err, "%s", why))
+		return -ENOENT;
+	return 0;
+}
+
+void kvs_worker_turn(struct kvs_worker *w)
+{
+	struct kvs_worker_engine *e, *tmp;
+	struct kvs_room *r;
+
+	kvs_timerq_run(&w->timers, kvs_clock_now(w->clock));
+	/* Serving the queue can fail a room, which releases again. */
+	while (w->released) {
+		w->released = false;
+		kvs_waitq_run(kvs_pool_waitq(w->pool), 0);
+	}
+	while (!kvs_list_empty(&w->dead)) {
+		r = kvs_list_first(&w->dead, struct kvs_room, dead_node);
+		kvs_room_destroy(r);
+	}
+	kvs_list_for_each_entry_safe(e, tmp, &w->engines, node)
+		if (e->proven && kvs_list_empty(&e->rooms))
+			worker_engine_free(e);
+}
+
+uint64_t kvs_worker_next(const struct kvs_worker *w)
+{
+	return kvs_timerq_next(&w->timers);
+}
+
+void kvs_worker_shutdown(struct kvs_worker *w)
+{
+	struct kvs_room *r;
+	size_t pos = 0;
+
+	w->shutting_down = true;
+	while ((r = kvs_u64map_next(&w->rooms, &pos)))
+		if (r->state < KVS_ROOM_READY)
+			kvs_room_fail(r, KVS_CAUSE_SHUTDOWN, ESHUTDOWN,
+				      "the daemon is going down");
+}
+
+void kvs_worker_abandon(struct kvs_worker *w)
+{
+	struct kvs_party *p;
+	struct kvs_room *r;
+	size_t pos = 0;
+
+	while ((r = kvs_u64map_next(&w->rooms, &pos))) {
+		kvs_room_fail(r, KVS_CAUSE_SHUTDOWN, ESHUTDOWN,
+			      "the daemon ends");
+		while (!kvs_list_empty(&r->drain.parties)) {
+			p = kvs_list_first(&r->drain.parties, struct kvs_party,
+					   node);
+			kvs_party_leave(p, KVS_PROOF_CONNECTION_TORN_DOWN);
+		}
+	}
+	kvs_worker_turn(w);
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DOC: worker
+ *
+ * One NUMA node's rooms, admission queue and drains: a state machine without
+ * threads, sockets or a clock of its own. It is driven by calls (an engine
+ * admits, a rank opens, a chunk begins and ends, time passes) and answers
+ * through struct kvs_worker_out. The daemon runs one per node on a thread
+ * (node_thread.h); tests and kvstage-bench drive it directly.
+ *
+ * After every batch of calls: kvs_worker_turn(), which runs deadlines,
+ * serves the admission queue and deletes rooms that are over.
+ */
+#ifndef KVS_PIPELINE_WORKER_H
+#define KVS_PIPELINE_WORKER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "lib/u64map.h"
+#include "pipeline/attach_msg.h"
+#include "pipeline/room.h"
+#include "pipeline/settings.h"
+
+/* A chunk being received into an extent. Owned by whoever receives. */
+struct kvs_receive {
+	struct kvs_party party;
+	struct kvs_room *room; /* NULL: being dropped, or idle */
+	struct kvs_room_rank *rank;
+	struct kvs_list node; /* on room->receives */
+	uint64_t len;
+	void *conn; /* the owner's */
+};
+
+/**
+ * struct kvs_worker_out - what a worker asks of its surroundings
+ *
+ * None may call back into the worker.
+ * @to_peer: send a message to the sender rank behind @session
+ * @to_engine: queue packet @p (may be NULL) to the engine, then store @word
+ *             in its status page at @slot
+ * @room_over: the room id may be admitted again
+ * @stop_receive: make the transport stop writing for @rx;
+ *                kvs_worker_receive_end() follows, maybe before it returns
+ *                to its caller's loop, never from inside this call
+ * @close_session: a rank broke the protocol: drop all its connections
+ */
+struct kvs_worker_out {
+	void (*to_peer)(void *arg, uint64_t session, const struct kvs_msg *m);
+	void (*to_engine)(void *arg, uint32_t engine, uint32_t slot,
+			  uint64_t word, const struct kvs_packet *p,
+			  size_t len);
+	void (*room_over)(void *arg, uint64_t room, uint64_t generation);
+	void (*stop_receive)(void *arg, struct kvs_receive *rx);
+	void (*close_session)(void *arg, uint64_t session, int err,
+			      const char *why);
+};
+
+struct kvs_worker_opts {
+	const struct kvs_settings *settings; /* caller's; may change between
+					      * turns */
+	const struct kvs_clock *clock;
+	unsigned int index;
+	struct kvs_pool *pool; /* receive pool; caller's */
+	uint32_t pool_index; /* as engines know it */
+	uint64_t secret; /* for hash tables */
+	const struct kvs_worker_out *out;
+	void *arg;
+};
+
+/* An attached engine process, as a worker knows it. */
+struct kvs_worker_engine {
+	struct kvs_list node;
+	uint32_t number;
+	bool gone; /* died or detached; its copies may still be parties */
+	bool proven; /* its process is gone: freed with its last room */
+	struct kvs_layout *layout;
+	uint32_t extent_tokens; /* rounded for this layout */
+	struct kvs_list rooms;
+};
+
+/* A sender rank's connection, as a worker knows it. */
+struct kvs_worker_session {
+	uint64_t id;
+	char peer[KVS_PEER_NAME];
+	uint32_t rank;
+	bool acks; /* has the drain_ack capability */
+	struct kvs_list ranks; /* struct kvs_room_rank bound to it */
+	uint64_t acks_not_awaited; /* ABORTs sent without waiting for an
+				    * answer; their answers are no stray ones */
+};
+
+struct kvs_worker {
+	struct kvs_worker_opts o;
+	const struct kvs_settings *set;
+	const struct kvs_clock *clock;
+	struct kvs_pool *pool;
+	struct kvs_timerq timers;
+	struct kvs_u64map rooms; /* by generation */
+	struct kvs_u64map sessions; /* by id */
+	struct kvs_list engines;
+	struct kvs_list dead; /* rooms to delete */
+	uint32_t live;
+	bool shutting_down;
+	bool released; /* memory came back since the last turn */
+	uint32_t flips_left; /* test.inject_flip */
+	struct kvs_worker_stats stats;
+};
+
+int kvs_worker_create(const struct kvs_worker_opts *o, struct kvs_worker **ret);
+/* Asserts that no room is left. NULL ok. */
+void kvs_worker_destroy(struct kvs_worker *w);
+
+int kvs_worker_engine_add(struct kvs_worker *w, uint32_t number,
+			  const struct kvs_layout *l);
+/**
+ * kvs_worker_engine_lost() - no more requests come from it
+ * @proof: its process is gone (pidfd readable and socket at end of file): its
+ *         copies are finished. False: they are still parties.
+ */
+void kvs_worker_engine_lost(struct kvs_worker *w, uint32_t number, bool proof);
+
+int kvs_worker_session_add(struct kvs_worker *w, uint64_t id, const char *peer,
+			   uint32_t rank, uint64_t caps);
+void kvs_worker_session_lost(struct kvs_worker *w, uint64_t id, int err,
+			     const char *why);
+
+/* Always answers through to_engine(). */
+void kvs_worker_admit(struct kvs_worker *w, const struct kvs_room_request *q);
+/* OPEN whose room was found: @generation from the directory. Answers with
+ * GRANT (now or when there is memory) or REFUSE. */
+void kvs_worker_open(struct kvs_worker *w, uint64_t session,
+		     uint64_t generation, const struct kvs_msg_open *m);
+/* LAST, ABORT, ABORT_ACK, ABORT_NAK, REFUSE of a sender. Negative: protocol
+ * violation, the session has been closed through close_session(). */
+int kvs_worker_message(struct kvs_worker *w, uint64_t session,
+		       const struct kvs_msg *m);
+/* COMMIT, COMMITTED, ABORT, COPY_OVER of an engine. */
+void kvs_worker_packet(struct kvs_worker *w, uint32_t engine,
+		       enum kvs_packet_type type,
+		       const struct kvs_packet_room *p);
+/* End a live room by hand or by the service; 0, -ENOENT. */
+int kvs_worker_abort(struct kvs_worker *w, uint64_t generation,
+		     enum kvs_room_cause cause, int err, const char *why);
+
+/**
+ * kvs_worker_receive_begin() - a chunk's header arrived
+ * @rx: owner's, idle
+ * @ret_addr: where the payload goes; NULL: nowhere, read and drop it (the
+ *            room is over; counted as late bytes)
+ * @ret_reason: what was violated
+ * Return: 0; -EPROTO close the connection (the session is closed too).
+ */
+int kvs_worker_receive_begin(struct kvs_worker *w, uint64_t session,
+			     const struct kvs_msg_chunk *m,
+			     struct kvs_receive *rx, void **ret_addr,
+			     enum kvs_proto_error *ret_reason);
+/* The transport writes no more for @rx. @status 0: all bytes placed. */
+void kvs_worker_receive_end(struct kvs_worker *w, struct kvs_receive *rx,
+			    int status, uint64_t got);
+
+/* Deadlines, queue, deletions. */
+void kvs_worker_turn(struct kvs_worker *w);
+/* ns of the next deadline, KVS_TIME_NEVER. */
+uint64_t kvs_worker_next(const struct kvs_worker *w);
+/* Refuse new rooms; abort those before READY. */
+void kvs_worker_shutdown(struct kvs_worker *w);
+
+/**
+ * kvs_worker_abandon() - end every room, whatever still touches it
+ *
+ * For a daemon that is going away: its extents are never handed out again,
+ * and an engine's mapping keeps the bytes that its copies still read.
+ */
+void kvs_worker_abandon(struct kvs_worker *w);
+
+void kvs_worker_snapshot(const struct kvs_worker *w,
+			 struct kvs_worker_snapshot *ret);
+/* Fill up to @max; returns how many rooms there are. */
+size_t kvs_worker_rooms(const struct kvs_worker *w, struct kvs_room_info *v,
+			size_t max);
+
+#endif /* KVS_PIPELINE_WORKER_H */

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The data side of a worker: which bytes of which extent a chunk may be
+ * written to, and what its end means. Every field of a chunk is checked here
+ * before a byte of it is received.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "lib/assert.h"
+#include "pipeline/layout.h"
+#include "pipeline/room_internal.h"
+#include "pipeline/worker.h"
+
+/* The only thing that writes on TCP: told to stop, its end is the proof. */
+static int receive_revoke(struct kvs_party *p)
+{
+	struct kvs_receive *rx = kvs_container_of(p, struct kvs_receive, party);
+	struct kvs_worker *w = rx->room->w;
+
+	w->o.out->stop_receive(w->o.arg, rx);
+	return 0;
+}
+
+static const struct kvs_party_ops receive_party_ops = {
+	.name = "receive",
+	.kind = KVS_PARTY_RECEIVE,
+	.revoke = receive_revoke,
+};
+
+/* Where a chunk lies: offset in the extent. 0 or -ERANGE. */
+static int chunk_place(const struct kvs_room *r, const struct kvs_room_rank *k,
+		       const struct kvs_msg_chunk *m, uint64_t *ret_off)
+{
+	uint64_t off, run;
+	int b;
+
+	if (m->extent >= r->geo.n_extents)
+		return -ERANGE;
+	if (m->kind == KVS_KIND_AUX) {
+		if (m->layer != k->rank || m->extent != r->geo.n_extents - 1 ||
+		    kvs_geometry_aux(&r->geo, k->rank, &off, &run))
+			return -ERANGE;
+	} else {
+		if (m->layer < k->first_layer ||
+		    m->layer - k->first_layer >= k->n_layers)
+			return -ERANGE;
+		b = kvs_layout_find(r->geo.layout, m->kind, m->layer);
+		if (b < 0 || kvs_geometry_run(&r->geo, m->extent, (uint32_t)b,
+					      &off, &run))
+			return -ERANGE;
+	}
+	if (m->len == 0 || m->offset > run || m->len > run - m->offset)
+		return -ERANGE;
+	*ret_off = off + m->offset;
+	return 0;
+}
+
+static int receive_violation(struct kvs_worker *w, uint64_t session,
+			     enum kvs_proto_error reason, const char *why,
+			     enum kvs_proto_error *ret_reason)
+{
+	w->stats.protocol_errors[reason]++;
+	*ret_reason = reason;
+	w->o.out->close_session(w->o.arg, session, -EPROTO, why);
+	return -EPROTO;
+}
+
+int kvs_worker_receive_begin(struct kvs_worker *w, uint64_t session,
+			     const struct kvs_msg_chunk *m,
+			     struct kvs_receive *rx, void **ret_addr,
+			     enum kvs_proto_error *ret_reason)
+{
+	struct kvs_worker_session *s = kvs_u64map_get(&w->sessions, session);
+	struct kvs_room *r = kvs_u64map_get(&w->rooms, m->generation);
+	struct kvs_room_rank *k;
+	uint64_t off;
+	int ret;
+
+	rx->room = NULL;
+	rx->len = m->len;
+	*ret_addr = NULL;
+	if (!r || !s || r->state != KVS_ROOM_RECEIVING) {
+		/* R10: the bytes of a room that is over land nowhere. */
+		w->stats.late_bytes += m->len;
+		return 0;
+	}
+	if (r->id != m->room || m->rank >= r->n_ranks ||
+	    r->ranks[m->rank].session != s)
+		return receive_violation(w, session, KVS_PROTO_FOREIGN,
+					 "chunk for a room of somebody else",
+					 ret_reason);
+	k = &r->ranks[m->rank];
+	if (k->last)
+		return receive_violation(w, session, KVS_PROTO_ORDER,
+					 "chunk after LAST of its rank",
+					 ret_reason);
+	if (chunk_place(r, k, m, &off))
+		return receive_violation(w, session, KVS_PROTO_RANGE,
+					 "chunk outside what was granted",
+					 ret_reason);
+	ret = kvs_ranges_add(&r->claimed, kvs_room_linear(r, m->extent, off),
+			     m->len);
+	if (ret == -EEXIST)
+		return receive_violation(w, session, KVS_PROTO_OVERLAP,
+					 "bytes were sent twice", ret_reason);
+	if (ret) {
+		kvs_room_fail(r, KVS_CAUSE_INTERNAL,
+			      ret == -E2BIG ? EPROTO : -ret,
+			      "rank %u: more than transfer.max_ranges separate "
+			      "pieces, or no memory for them",
+			      k->rank);
+		w->stats.late_bytes += m->len;
+		return 0;
+	}
+	kvs_party_init(&rx->party, &receive_party_ops, 0);
+	KVS_ASSERT(!kvs_drain_join(&r->drain, &rx->party));
+	rx->room = r;
+	rx->rank = k;
+	kvs_list_add_tail(&r->receives, &rx->node);
+	*ret_addr = (char *)kvs_extent_addr(&r->ext, m->extent) + off;
+	return 0;
+}
+
+static bool rank_receiving(const struct kvs_room_rank *k)
+{
+	const struct kvs_receive *rx;
+
+	kvs_list_for_each_entry(rx, &k->room->receives, node)
+		if (rx->rank == k)
+			return true;
+	return false;
+}
+
+void kvs_worker_receive_end(struct kvs_worker *w, struct kvs_receive *rx,
+			    int status, uint64_t got)
+{
+	struct kvs_room *r = rx->room;
+	struct kvs_room_rank *k = rx->rank;
+
+	if (!r)
+		return; /* it was dropped, and counted when it began */
+	rx->room = NULL;
+	kvs_list_del(&rx->node);
+	if (r->failed) {
+		w->stats.late_bytes += rx->len;
+		/* A revoked rank is finished once nothing of it is received;
+		 * its party leaves first, as the drain may end the room. */
+		if (k->party.drain && k->party.revoking && !rank_receiving(k))
+			kvs_party_leave(&k->party, KVS_PROOF_GRANT_INVALIDATED);
+		kvs_party_leave(&rx->party, KVS_PROOF_RECEIVE_REAPED);
+		return;
+	}
+	kvs_party_leave(&rx->party, KVS_PROOF_RECEIVE_REAPED);
+	if (!status && got == rx->len) {
+		kvs_room_placed(r, k, got);
+		return;
+	}
+	kvs_room_fail(r, KVS_CAUSE_PEER_LOST, ECONNRESET,
+		      "rank %u: connection ended %llu bytes into a chunk of "
+		      "%llu",
+		      k->rank, (unsigned long long)got,
+		      (unsigned long long)rx->len);
+}

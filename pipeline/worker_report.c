@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a worker tells about itself: snapshots and room lists. */
+#include <stdio.h>
+#include <string.h>
+
+#include "pipeline/worker.h"
+
+void kvs_worker_snapshot(const struct kvs_worker *w,
+			 struct kvs_worker_snapshot *ret)
+{
+	const struct kvs_room *r;
+	size_t pos = 0;
+
+	memset(ret, 0, sizeof(*ret));
+	ret->index = w->o.index;
+	ret->rooms_live = w->live;
+	ret->rooms_waiting = kvs_pool_waitq(w->pool)->len;
+	ret->stats = w->stats;
+	ret->n_pools = 1;
+	ret->pools[0].name = kvs_pool_name(w->pool);
+	ret->pools[0].node = kvs_pool_node(w->pool);
+	kvs_pool_account(w->pool, &ret->pools[0].account);
+	if (ret->pools[0].account.bytes[KVS_EXTENT_HELD] == 0 &&
+	    ret->pools[0].account.bytes[KVS_EXTENT_QUARANTINED] == 0)
+		return;
+	while ((r = kvs_u64map_next(&w->rooms, &pos))) {
+		if (r->state != KVS_ROOM_DRAINING &&
+		    r->state != KVS_ROOM_QUARANTINED)
+			continue;
+		ret->rooms_held++;
+		ret->held_bytes[r->cause] += r->ext.bytes;
+	}
+}
+
+size_t kvs_worker_rooms(const struct kvs_worker *w, struct kvs_room_info *v,
+			size_t max)
+{
+	uint64_t now = kvs_clock_now(w->clock);
+	const struct kvs_room *r;
+	size_t pos = 0, n = 0;
+
+	while ((r = kvs_u64map_next(&w->rooms, &pos))) {
+		struct kvs_room_info *i = &v[n];
+
+		if (n++ >= max)
+			continue;
+		memset(i, 0, sizeof(*i));
+		i->room = r->id;
+		i->generation = r->generation;
+		i->state = kvs_room_state_name[r->state];
+		i->worker = w->o.index;
+		i->node = kvs_pool_node(w->pool);
+		i->engine = r->engine->number;
+		snprintf(i->peer, sizeof(i->peer), "%s", r->peer);
+		i->tokens = r->geo.tokens;
+		i->bytes = r->ext.bytes;
+		i->expected = r->expected;
+		i->received = r->received;
+		i->age = now - r->since;
+		i->cause = r->failed ? kvs_cause_name[r->cause] : "";
+		i->parties = r->drain.live;
+	}
+	return n;
+}
