@@ -41,11 +41,9 @@ struct kvs_service_events {
  * Return: 0; -EINVAL settings; what pools, sockets and threads return;
  * -ECANCELED.
  */
-int kvs_service_create(const struct kvs_settings *s,
-		       struct kvs_topology *topo,
-		       const struct kvs_service_events *ev,
-		       atomic_bool *cancel, struct kvs_service **ret,
-		       char *err, size_t errlen);
+int kvs_service_create(const struct kvs_settings *s, struct kvs_topology *topo,
+		       const struct kvs_service_events *ev, atomic_bool *cancel,
+		       struct kvs_service **ret, char *err, size_t errlen);
 
 /**
  * kvs_service_drain() - stop admitting, let READY rooms finish

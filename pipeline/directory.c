@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/assert.h"
+#include "pipeline/front.h"
+
+int kvs_directory_add(struct kvs_front *f, const struct kvs_room_request *q,
+		      uint32_t node)
+{
+	struct kvs_entry *e =
+		calloc(1, sizeof(*e) + q->n_ranks * sizeof(e->ranks[0]));
+	int ret;
+
+	if (!e)
+		return -ENOMEM;
+	e->room = q->room;
+	e->generation = q->generation;
+	e->engine = q->engine;
+	e->node = node;
+	snprintf(e->peer, sizeof(e->peer), "%s", q->peer);
+	e->n_ranks = q->n_ranks;
+	memcpy(e->ranks, q->ranks, q->n_ranks * sizeof(e->ranks[0]));
+	ret = kvs_u64map_add(&f->rooms, q->room, e);
+	if (ret)
+		free(e);
+	return ret;
+}
+
+struct kvs_entry *kvs_directory_get(struct kvs_front *f, uint64_t room)
+{
+	return kvs_u64map_get(&f->rooms, room);
+}
+
+void kvs_directory_end(struct kvs_front *f, uint64_t room, uint64_t generation)
+{
+	struct kvs_entry *e = kvs_u64map_get(&f->rooms, room);
+
+	if (!e || e->generation != generation)
+		return;
+	kvs_u64map_del(&f->rooms, room);
+	free(e);
+}
+
+int kvs_park(struct kvs_session *s, const struct kvs_msg_open *m)
+{
+	struct kvs_front *f = s->f;
+	struct kvs_parked *first, *p;
+
+	if (s->n_parked >= f->settings.open_parked)
+		return -EAGAIN;
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return -ENOMEM;
+	p->s = s;
+	p->m = *m;
+	p->since = kvs_clock_now(&kvs_clock_real);
+	kvs_list_init(&p->by_room);
+	first = kvs_u64map_get(&f->parked, m->room);
+	if (first) {
+		kvs_list_add_tail(&first->by_room, &p->by_room);
+	} else if (kvs_u64map_add(&f->parked, m->room, p)) {
+		free(p);
+		return -ENOMEM;
+	}
+	kvs_list_add_tail(&s->parked, &p->node);
+	s->n_parked++;
+	if (!kvs_timer_is_set(&f->sweep))
+		(void)kvs_timer_set(&f->timers, &f->sweep,
+				    p->since + f->settings.open_timeout);
+	return 0;
+}
+
+void kvs_unpark(struct kvs_parked *p)
+{
+	struct kvs_front *f = p->s->f;
+
+	if (kvs_u64map_get(&f->parked, p->m.room) == p) {
+		kvs_u64map_del(&f->parked, p->m.room);
+		if (!kvs_list_empty(&p->by_room)) {
+			struct kvs_parked *next = kvs_list_first(
+				&p->by_room, struct kvs_parked, by_room);
+
+			/* The deletion above made room for it. */
+			KVS_ASSERT(
+				!kvs_u64map_add(&f->parked, p->m.room, next));
+		}
+	}
+	kvs_list_del(&p->by_room);
+	kvs_list_del(&p->node);
+	p->s->n_parked--;
+	free(p);
+}
+
+void kvs_parked_run(struct kvs_front *f, const struct kvs_entry *e)
+{
+	struct kvs_parked *p;
+
+	while ((p = kvs_u64map_get(&f->parked, e->room))) {
+		struct kvs_session *s = p->s;
+		struct kvs_msg_open m = p->m;
+
+		kvs_unpark(p);
+		kvs_front_open(s, e, &m);
+	}
+}
+
+void kvs_parked_sweep(struct kvs_front *f)
+{
+	uint64_t now = kvs_clock_now(&kvs_clock_real);
+	uint64_t limit = f->settings.open_timeout;
+	uint64_t next = KVS_TIME_NEVER;
+	struct kvs_parked *p, *tmp;
+	struct kvs_session *s;
+
+	kvs_list_for_each_entry(s, &f->sessions, node) {
+		kvs_list_for_each_entry_safe(p, tmp, &s->parked, node) {
+			if (now - p->since < limit) {
+				if (p->since + limit < next)
+					next = p->since + limit;
+				break; /* later ones are younger */
+			}
+			kvs_session_refuse(s, &p->m, 0, ENOENT,
+					   "no engine admitted this room "
+					   "within open.timeout");
+			kvs_unpark(p);
+		}
+	}
+	if (next != KVS_TIME_NEVER)
+		(void)kvs_timer_set(&f->timers, &f->sweep, next);
+}
+
+void kvs_front_open(struct kvs_session *s, const struct kvs_entry *e,
+		    const struct kvs_msg_open *m)
+{
+	struct kvs_front *f = s->f;
+	struct kvs_front_engine *engine = kvs_front_engine(f, e->engine);
+	struct kvs_node *n = &f->nodes[e->node];
+	char text[KVS_WIRE_TEXT];
+
+	/* A foreign peer or rank is the node's to refuse: nothing of its
+	 * layout is looked at. */
+	if (engine && !strcmp(e->peer, s->peer) && m->rank < e->n_ranks &&
+	    m->rank == s->rank &&
+	    kvs_session_match(s, engine, &e->ranks[m->rank], text,
+			      sizeof(text))) {
+		kvs_session_refuse(s, m, e->generation, EPROTOTYPE, text);
+		kvs_node_abort(n, e->generation, KVS_CAUSE_LAYOUT, EPROTOTYPE,
+			       text);
+		return;
+	}
+	if (kvs_node_open(n, s->id, e->generation, m))
+		kvs_session_refuse(s, m, e->generation, EAGAIN,
+				   "out of memory");
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DOC: front
+ *
+ * The daemon's front thread: control connections of senders (front_session.c,
+ * front_control.c), sockets of engines (front_engine.c, front_attach.c), and
+ * the directory that says which room id is live, on which node and for whom
+ * (directory.c). It owns no memory of rooms: it checks, routes and posts.
+ *
+ * Everything here belongs to the front thread, but for what nodes post.
+ */
+#ifndef KVS_PIPELINE_FRONT_H
+#define KVS_PIPELINE_FRONT_H
+
+#include <pthread.h>
+
+#include "lib/u64map.h"
+#include "pipeline/attach_msg.h"
+#include "pipeline/node.h"
+#include "pipeline/service.h"
+
+/* Generations are counter << NODE_BITS | node: the id names its node. */
+#define KVS_NODE_BITS 5
+#define KVS_NODE_MASK ((1u << KVS_NODE_BITS) - 1)
+static_assert(KVS_NODES_MAX <= 1 << KVS_NODE_BITS, "a node fits the id");
+
+/* A live room, by its id. */
+struct kvs_entry {
+	uint64_t room;
+	uint64_t generation;
+	uint32_t engine;
+	uint32_t node;
+	char peer[KVS_PEER_NAME];
+	uint32_t n_ranks;
+	struct kvs_rank_slice ranks[];
+};
+
+enum kvs_session_state {
+	KVS_SESSION_HELLO, /* connected, nothing said; handshake timer */
+	KVS_SESSION_LAYOUT, /* known; owes its layout; handshake timer */
+	KVS_SESSION_UP, /* in use; keepalive timer */
+};
+
+/* An OPEN that came before its admit. */
+struct kvs_parked {
+	struct kvs_list node; /* on session->parked */
+	struct kvs_list by_room; /* chain of one room id */
+	struct kvs_session *s;
+	uint64_t since; /* ns */
+	struct kvs_msg_open m;
+};
+
+/* A sender rank: its control connection. */
+struct kvs_session {
+	uint64_t id; /* random; the token of its data connections */
+	struct kvs_front *f;
+	struct kvs_conn *c;
+	enum kvs_session_state state;
+	struct kvs_list node; /* on front->sessions */
+	char peer[KVS_PEER_NAME];
+	uint32_t rank;
+	uint32_t n_ranks;
+	uint64_t caps;
+	uint64_t instance;
+	struct kvs_layout *layout;
+	struct kvs_timer timer;
+	uint64_t heard; /* ns, last frame */
+	struct kvs_list parked;
+	uint32_t n_parked;
+	/* last layout verdict that was "matches" */
+	uint32_t matched_engine;
+	struct kvs_rank_slice matched;
+	int end_err; /* why it is being closed */
+	const char *end_why;
+};
+
+struct kvs_slot {
+	uint64_t generation; /* of the live room in it; 0: free */
+	uint64_t room;
+};
+
+/* A packet or word that could not be handed over yet. */
+struct kvs_engine_out {
+	struct kvs_list node;
+	uint64_t word;
+	uint32_t slot;
+	bool has_word;
+	size_t len; /* of the packet; 0: none */
+	unsigned char packet[];
+};
+
+/* An engine process. */
+struct kvs_front_engine {
+	struct kvs_list node;
+	struct kvs_front *f;
+	uint32_t number;
+	int fd; /* -1 after its end of file */
+	int pidfd; /* -1 before ATTACH and after its exit */
+	pid_t pid;
+	bool attached;
+	bool detached; /* said goodbye */
+	bool exited; /* pidfd readable */
+	bool dead; /* freed at the end of the turn */
+	struct kvs_watch *watch;
+	struct kvs_watch *pid_watch;
+	struct kvs_timer handshake;
+	char name[KVS_ENGINE_NAME];
+	struct kvs_layout *layout;
+	uint32_t home; /* node index its rooms go to */
+	_Atomic uint64_t *words; /* n_slots of the status page */
+	int status_fd;
+	uint32_t n_slots;
+	struct kvs_slot *slots;
+	struct kvs_list out;
+	uint32_t n_out;
+};
+
+struct kvs_front {
+	struct kvs_settings settings;
+	struct kvs_topology *topo;
+	uint64_t instance;
+	uint64_t started; /* ns */
+	struct kvs_node *nodes;
+	unsigned int n_nodes;
+
+	struct kvs_transport *transport;
+	struct kvs_mailbox mailbox;
+	struct kvs_timerq timers;
+	struct kvs_listener *listener;
+	struct kvs_wire_scratch *scratch;
+	int attach_fd;
+	struct kvs_watch *attach_watch;
+	char attach_path[KVS_STRING_MAX];
+
+	struct kvs_list sessions;
+	struct kvs_u64map by_id; /* sessions UP or LAYOUT */
+	uint32_t n_sessions;
+	struct kvs_list engines;
+	uint32_t n_engines;
+	uint32_t next_engine;
+	uint64_t next_generation; /* counter */
+	struct kvs_u64map rooms; /* room id -> struct kvs_entry */
+	struct kvs_u64map parked; /* room id -> first struct kvs_parked */
+	struct kvs_timer sweep; /* of parked OPENs */
+	bool draining;
+	bool reap; /* an engine is dead */
+
+	uint64_t protocol_errors[KVS_PROTO_MAX];
+	uint64_t admits[KVS_ADMIT_MAX];
+
+	pthread_t thread;
+	bool running;
+	atomic_bool stop;
+};
+
+/* front.c: start makes the sockets, run the thread. Stop leaves the transport,
+ * which nodes may still post to, to kvs_service_destroy(). */
+int kvs_front_start(struct kvs_front *f, char *err, size_t errlen);
+int kvs_front_run(struct kvs_front *f);
+void kvs_front_stop(struct kvs_front *f);
+/* What nodes post to it. */
+extern const struct kvs_node_up kvs_front_up;
+
+/* front_session.c: connections and identity */
+int kvs_session_accept(struct kvs_conn *c, void *front);
+/* Close a session; its rooms fail. */
+void kvs_session_end(struct kvs_session *s, int err, const char *why);
+int kvs_session_send(struct kvs_session *s, const struct kvs_msg *m);
+void kvs_session_refuse(struct kvs_session *s, const struct kvs_msg_open *m,
+			uint64_t generation, int err, const char *text);
+/* Does the rank's layout serve the engine's? Cached. */
+int kvs_session_match(struct kvs_session *s, const struct kvs_front_engine *e,
+		      const struct kvs_rank_slice *k, char *err, size_t errlen);
+
+/* front_control.c: messages about rooms */
+int kvs_session_message(struct kvs_session *s, const struct kvs_msg *m);
+
+/* front_engine.c: packets of attached engines */
+int kvs_engine_listen(struct kvs_front *f, char *err, size_t errlen);
+void kvs_engines_reap(struct kvs_front *f);
+struct kvs_front_engine *kvs_front_engine(struct kvs_front *f, uint32_t number);
+void kvs_front_engine_free(struct kvs_front_engine *e);
+/* The connection ends (or broke the protocol). */
+void kvs_front_engine_lost(struct kvs_front_engine *e, const char *why);
+void kvs_front_engine_word(struct kvs_front_engine *e, uint32_t slot,
+			   uint64_t word, const struct kvs_packet *p,
+			   size_t len);
+void kvs_front_engine_packet(struct kvs_front_engine *e, const void *buf,
+			     size_t len);
+
+/* front_attach.c: the first packet */
+void kvs_front_attach(struct kvs_front_engine *e, const void *buf, size_t len,
+		      const int *fds, unsigned int n_fds);
+
+/* directory.c: live room ids and OPENs that wait for one */
+int kvs_directory_add(struct kvs_front *f, const struct kvs_room_request *q,
+		      uint32_t node);
+struct kvs_entry *kvs_directory_get(struct kvs_front *f, uint64_t room);
+/* The id may be admitted again; only if it still means @generation. */
+void kvs_directory_end(struct kvs_front *f, uint64_t room, uint64_t generation);
+int kvs_park(struct kvs_session *s, const struct kvs_msg_open *m);
+void kvs_unpark(struct kvs_parked *p);
+/* Give the parked OPENs of a room that now exists to its node. */
+void kvs_parked_run(struct kvs_front *f, const struct kvs_entry *e);
+/* Refuse those that have waited longer than open.timeout. */
+void kvs_parked_sweep(struct kvs_front *f);
+/* Check the layout, then hand an OPEN to the room's node. */
+void kvs_front_open(struct kvs_session *s, const struct kvs_entry *e,
+		    const struct kvs_msg_open *m);
+
+#endif /* KVS_PIPELINE_FRONT_H */

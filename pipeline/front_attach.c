@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ATTACH of an engine: what it says of itself is checked, then it gets the
+ * status page and the pools. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "lib/log.h"
+#include "pipeline/front.h"
+#include "pipeline/front_internal.h"
+#include "pipeline/layout.h"
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+static void attach_refuse(struct kvs_front_engine *e, int err, const char *text)
+{
+	struct kvs_packet_refused p = {
+		.h = { KVS_ATTACH_MAGIC, KVS_PACKET_REFUSED },
+		.err = err,
+	};
+
+	snprintf(p.text, sizeof(p.text), "%s", text);
+	(void)send(e->fd, &p, sizeof(p), MSG_DONTWAIT | MSG_NOSIGNAL);
+	kvs_log_warn("engine %s (pid %d) refused: %s", e->name, (int)e->pid,
+		     text);
+	kvs_front_engine_lost(e, "refused");
+}
+
+/* Is this descriptor a pidfd of the process on the other side? */
+static int attach_check_pidfd(int fd, pid_t pid)
+{
+	char path[64], line[128];
+	int ret = -EINVAL;
+	long got;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
+	f = fopen(path, "re");
+	if (!f)
+		return -errno;
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "Pid: %ld", &got) == 1)
+			ret = got == (long)pid ? 0 : -EACCES;
+	fclose(f);
+	return ret;
+}
+
+static int attach_layout(struct kvs_front_engine *e,
+			 const struct kvs_packet_attach *a, size_t len,
+			 char *err, size_t errlen)
+{
+	struct kvs_layout l = {
+		.size = sizeof(l),
+		.page_size = a->page_size,
+		.dtype = a->dtype,
+		.n_buffers = a->n_buffers,
+		.aux_max = a->aux_max,
+		.capacity = a->capacity,
+		.max_context = a->max_context,
+	};
+	int ret;
+
+	if (a->n_buffers > KVS_LAYOUT_BUFFERS_MAX ||
+	    len != sizeof(*a) + a->n_buffers * sizeof(a->buffers[0])) {
+		snprintf(err, errlen,
+			 "n_buffers: %u does not agree with the "
+			 "packet's %zu bytes",
+			 a->n_buffers, len);
+		return -EINVAL;
+	}
+	l.buffers = (struct kvs_layer_buffer *)a->buffers;
+	ret = kvs_layout_check(&l, err, errlen);
+	if (ret)
+		return ret;
+	return kvs_layout_dup(&l, &e->layout);
+}
+
+/* R11: if the device pool or ours is smaller than one maximum-length request,
+ * that request would wait for ever. */
+static int attach_capacity(struct kvs_front_engine *e, char *err, size_t errlen)
+{
+	const struct kvs_layout *l = e->layout;
+	uint64_t per = kvs_layout_bytes_per_token(l);
+	uint64_t pool = e->f->nodes[e->home].region->size / per;
+	uint64_t m = l->max_context;
+
+	if (!m)
+		return 0;
+	if (l->capacity && l->capacity < m)
+		snprintf(err, errlen,
+			 "device KV capacity is %llu tokens, one "
+			 "maximum-length request has %llu",
+			 (unsigned long long)l->capacity,
+			 (unsigned long long)m);
+	else if (pool < m)
+		snprintf(err, errlen,
+			 "pool.size holds %llu tokens of this layout, one "
+			 "maximum-length request has %llu",
+			 (unsigned long long)pool, (unsigned long long)m);
+	else
+		return 0;
+	if (!strcmp(e->f->settings.capacity_check, "error"))
+		return -EPROTOTYPE;
+	kvs_log_warn("engine %s: %s, continuing", e->name, err);
+	return 0;
+}
+
+static uint32_t attach_home(struct kvs_front_engine *e, int node,
+			    const char *pci)
+{
+	struct kvs_front *f = e->f;
+
+	if (node < 0 && *pci)
+		(void)kvs_topology_pci_node(f->topo, pci, &node);
+	for (unsigned int i = 0; i < f->n_nodes; i++)
+		if (f->nodes[i].numa == node)
+			return i;
+	return 0;
+}
+
+static int attach_status_page(struct kvs_front_engine *e)
+{
+	size_t len;
+	int ret;
+
+	e->n_slots = e->f->settings.engine_slots;
+	len = e->n_slots * sizeof(e->words[0]);
+	e->slots = calloc(e->n_slots, sizeof(e->slots[0]));
+	if (!e->slots)
+		return -ENOMEM;
+	e->status_fd =
+		memfd_create("kvstage-status", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (e->status_fd < 0)
+		return -errno;
+	if (ftruncate(e->status_fd, (off_t)len))
+		return -errno;
+	e->words = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED,
+			e->status_fd, 0);
+	if (e->words == MAP_FAILED) {
+		ret = -errno;
+		e->words = NULL;
+		return ret;
+	}
+	if (fcntl(e->status_fd, F_ADD_SEALS,
+		  F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE |
+			  F_SEAL_SEAL))
+		return -errno;
+	return 0;
+}
+
+static int attach_answer(struct kvs_front_engine *e)
+{
+	struct kvs_packet_attached p = {
+		.h = { KVS_ATTACH_MAGIC, KVS_PACKET_ATTACHED },
+		.instance = e->f->instance,
+		.engine = e->number,
+		.n_slots = e->n_slots,
+		.extent_tokens = e->f->settings.extent_tokens,
+	};
+	union {
+		struct cmsghdr h;
+		char b[CMSG_SPACE((1 + KVS_ATTACH_POOLS_MAX) * sizeof(int))];
+	} ctl = { 0 };
+	struct iovec iov = { &p, sizeof(p) };
+	struct msghdr mh = { .msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = &ctl };
+	int fds[1 + KVS_ATTACH_POOLS_MAX];
+	unsigned int n = 0;
+
+	fds[n++] = e->status_fd;
+	/* Receive pools first: their place is the node's index. */
+	for (int off = 0; off < 2; off++) {
+		for (unsigned int i = 0; i < e->f->n_nodes; i++) {
+			const struct kvs_node *nd = &e->f->nodes[i];
+			const struct kvs_region *g = off ? nd->offload
+							 : nd->region;
+
+			if (!g || p.n_pools == KVS_ATTACH_POOLS_MAX)
+				continue;
+			p.pools[p.n_pools].size = g->size;
+			p.pools[p.n_pools].page_size = g->page_size;
+			p.pools[p.n_pools].node = nd->numa;
+			p.pools[p.n_pools].writable = (uint32_t)off;
+			p.n_pools++;
+			fds[n++] = g->fd;
+		}
+	}
+	mh.msg_controllen = CMSG_SPACE(n * sizeof(int));
+	ctl.h.cmsg_level = SOL_SOCKET;
+	ctl.h.cmsg_type = SCM_RIGHTS;
+	ctl.h.cmsg_len = CMSG_LEN(n * sizeof(int));
+	memcpy(CMSG_DATA(&ctl.h), fds, n * sizeof(int));
+	return sendmsg(e->fd, &mh, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno
+								    : 0;
+}
+
+static unsigned int engines_attached(const struct kvs_front *f)
+{
+	const struct kvs_front_engine *e;
+	unsigned int n = 0;
+
+	kvs_list_for_each_entry(e, &f->engines, node)
+		n += e->attached && e->fd >= 0;
+	return n;
+}
+
+/* Everything that can be refused, with a text for the engine. */
+static int attach_check(struct kvs_front_engine *e,
+			const struct kvs_packet_attach *a, size_t len,
+			unsigned int n_fds, char *err, size_t errlen)
+{
+	int ret;
+
+	snprintf(err, errlen, "out of memory");
+	if (len < sizeof(*a) || a->h.type != KVS_PACKET_ATTACH ||
+	    !memchr(a->name, 0, sizeof(a->name)) ||
+	    !memchr(a->pci, 0, sizeof(a->pci))) {
+		snprintf(err, errlen, "malformed ATTACH");
+		return -EPROTO;
+	}
+	snprintf(e->name, sizeof(e->name), "%s", a->name);
+	if (a->version != KVS_ATTACH_VERSION) {
+		snprintf(err, errlen,
+			 "attach protocol version %u offered, %u spoken here",
+			 a->version, KVS_ATTACH_VERSION);
+		return -EPROTONOSUPPORT;
+	}
+	if (e->f->draining) {
+		snprintf(err, errlen, "the daemon is going down");
+		return -ESHUTDOWN;
+	}
+	if (n_fds != 1 || attach_check_pidfd(e->pidfd, e->pid)) {
+		snprintf(err, errlen,
+			 "the descriptor passed is not a pidfd of "
+			 "the attaching process");
+		return -EACCES;
+	}
+	if (engines_attached(e->f) >= e->f->settings.engine_max) {
+		snprintf(err, errlen, "engine.max (%u) engines are attached",
+			 e->f->settings.engine_max);
+		return -EAGAIN;
+	}
+	ret = attach_layout(e, a, len, err, errlen);
+	if (ret)
+		return ret;
+	e->home = attach_home(e, a->node, a->pci);
+	ret = attach_capacity(e, err, errlen);
+	if (ret)
+		return ret;
+	return attach_status_page(e);
+}
+
+void kvs_front_attach(struct kvs_front_engine *e, const void *buf, size_t len,
+		      const int *fds, unsigned int n_fds)
+{
+	const struct kvs_packet_attach *a = buf;
+	char text[256];
+	int ret;
+
+	for (unsigned int i = 1; i < n_fds; i++)
+		close(fds[i]);
+	if (n_fds)
+		e->pidfd = fds[0];
+	ret = attach_check(e, a, len, n_fds, text, sizeof(text));
+	if (ret) {
+		e->f->protocol_errors[KVS_PROTO_ENGINE] += ret == -EPROTO;
+		attach_refuse(e, -ret, text);
+		return;
+	}
+	if (kvs_front_engine_watch_pid(e)) {
+		attach_refuse(e, ENOMEM, "out of memory");
+		return;
+	}
+	for (unsigned int i = 0; i < e->f->n_nodes; i++)
+		if (kvs_node_engine_add(&e->f->nodes[i], e->number,
+					e->layout)) {
+			attach_refuse(e, ENOMEM, "out of memory");
+			return;
+		}
+	kvs_timer_cancel(&e->f->timers, &e->handshake);
+	e->attached = true;
+	ret = attach_answer(e);
+	if (ret) {
+		kvs_front_engine_lost(e, "could not be answered");
+		return;
+	}
+	kvs_log_notice("engine %u: %s (pid %d) attached, %u buffers, page size "
+		       "%u, rooms on node %d",
+		       e->number, e->name, (int)e->pid, e->layout->n_buffers,
+		       e->layout->page_size, e->f->nodes[e->home].numa);
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages of a sender rank about rooms: checked for form by the decoder,
+ * here for time and place, then posted to the room's node. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "pipeline/front.h"
+
+static int control_open(struct kvs_session *s, const struct kvs_msg_open *m)
+{
+	const struct kvs_entry *e = kvs_directory_get(s->f, m->room);
+	int ret;
+
+	if (m->rank != s->rank) {
+		s->f->protocol_errors[KVS_PROTO_FOREIGN]++;
+		kvs_session_end(s, -EPROTO, "OPEN for another rank");
+		return 0;
+	}
+	if (e) {
+		kvs_front_open(s, e, m);
+		return 0;
+	}
+	ret = kvs_park(s, m);
+	if (ret)
+		kvs_session_refuse(s, m, 0, EAGAIN,
+				   "open.parked OPENs wait for their admit");
+	return 0;
+}
+
+static int control_keepalive(struct kvs_session *s,
+			     const struct kvs_msg_keepalive *k)
+{
+	struct kvs_msg m = { .type = KVS_WIRE_KEEPALIVE, .keepalive = *k };
+
+	if (k->reply)
+		return 0;
+	m.keepalive.reply = 1;
+	return kvs_session_send(s, &m);
+}
+
+static uint64_t message_generation(const struct kvs_msg *m)
+{
+	switch (m->type) {
+	case KVS_WIRE_LAST:
+		return m->last.generation;
+	case KVS_WIRE_ABORT:
+	case KVS_WIRE_ABORT_ACK:
+	case KVS_WIRE_ABORT_NAK:
+		return m->abort.generation;
+	case KVS_WIRE_REFUSE:
+		return m->refuse.generation;
+	case KVS_WIRE_HELLO:
+	case KVS_WIRE_LAYOUT:
+	case KVS_WIRE_OPEN:
+	case KVS_WIRE_GRANT:
+	case KVS_WIRE_CHUNK:
+	case KVS_WIRE_CHUNK_DONE:
+	case KVS_WIRE_COMPLETE:
+	case KVS_WIRE_ERROR:
+	case KVS_WIRE_KEEPALIVE:
+	case KVS_WIRE_TYPE_MAX:
+		break;
+	}
+	return 0;
+}
+
+/* A rank may withdraw an OPEN that still waits for its admit. */
+static void control_withdraw(struct kvs_session *s, uint64_t room)
+{
+	struct kvs_parked *p, *tmp;
+
+	kvs_list_for_each_entry_safe(p, tmp, &s->parked, node)
+		if (p->m.room == room)
+			kvs_unpark(p);
+}
+
+int kvs_session_message(struct kvs_session *s, const struct kvs_msg *m)
+{
+	struct kvs_front *f = s->f;
+	uint64_t node;
+
+	switch (m->type) {
+	case KVS_WIRE_OPEN:
+		return control_open(s, &m->open);
+	case KVS_WIRE_KEEPALIVE:
+		return control_keepalive(s, &m->keepalive);
+	case KVS_WIRE_ERROR:
+		kvs_session_end(s, -ECONNRESET, "peer reports an error");
+		return 0;
+	case KVS_WIRE_LAST:
+	case KVS_WIRE_ABORT:
+	case KVS_WIRE_ABORT_ACK:
+	case KVS_WIRE_ABORT_NAK:
+	case KVS_WIRE_REFUSE:
+		break;
+	case KVS_WIRE_HELLO:
+	case KVS_WIRE_LAYOUT:
+	case KVS_WIRE_GRANT:
+	case KVS_WIRE_CHUNK:
+	case KVS_WIRE_CHUNK_DONE:
+	case KVS_WIRE_COMPLETE:
+	case KVS_WIRE_TYPE_MAX:
+		f->protocol_errors[KVS_PROTO_ORDER]++;
+		kvs_session_end(s, -EPROTO, "message out of order");
+		return 0;
+	}
+	if (m->type == KVS_WIRE_REFUSE && !m->refuse.generation) {
+		control_withdraw(s, m->refuse.room);
+		return 0;
+	}
+	node = message_generation(m) & KVS_NODE_MASK;
+	if (node >= f->n_nodes) {
+		f->protocol_errors[KVS_PROTO_VALUE]++;
+		kvs_session_end(s, -EPROTO, "a generation never given out");
+		return 0;
+	}
+	return kvs_node_message(&f->nodes[node], s->id, m);
+}

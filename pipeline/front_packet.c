@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Packets of an attached engine. Each was copied out of the socket; every
+ * field is checked here before it is used (nothing from an engine is
+ * trusted). */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/log.h"
+#include "pipeline/front.h"
+
+static void packet_bad(struct kvs_front_engine *e, const char *why)
+{
+	e->f->protocol_errors[KVS_PROTO_ENGINE]++;
+	kvs_front_engine_lost(e, why);
+}
+
+static void admit_refuse(struct kvs_front_engine *e,
+			 const struct kvs_packet_admit *p, uint64_t generation,
+			 enum kvs_admit_result res, int err, const char *text)
+{
+	struct kvs_packet_failed out = {
+		.h = { KVS_ATTACH_MAGIC, KVS_PACKET_FAILED },
+		.generation = generation,
+		.slot = p->slot,
+		.err = (uint32_t)err,
+		.class = kvs_error_class(err),
+	};
+
+	e->f->admits[res]++;
+	kvs_log_info("engine %u: room %llu refused (%s): %s", e->number,
+		     (unsigned long long)p->room, kvs_admit_result_name[res],
+		     text);
+	snprintf(out.text, sizeof(out.text), "%s", text);
+	kvs_front_engine_word(e, p->slot,
+			      KVS_WORD(generation, err, KVS_STATUS_FAILED),
+			      &out.h, sizeof(out));
+}
+
+static const char *admit_invalid(const struct kvs_front_engine *e,
+				 const struct kvs_packet_admit *p)
+{
+	if (!p->room)
+		return "room: 0 is not a room id";
+	if (!p->n_ranks || p->n_ranks > KVS_RANKS_MAX)
+		return "n_ranks: 1 to 256";
+	if (!p->tokens)
+		return "tokens: 0";
+	if (p->aux_len > e->layout->aux_max)
+		return "aux_len: larger than the layout's aux_max";
+	if (!*p->peer)
+		return "peer: empty";
+	return NULL;
+}
+
+static uint32_t admit_node(const struct kvs_front_engine *e, int node)
+{
+	for (unsigned int i = 0; i < e->f->n_nodes; i++)
+		if (node >= 0 && e->f->nodes[i].numa == node)
+			return i;
+	return e->home;
+}
+
+static void packet_admit(struct kvs_front_engine *e,
+			 const struct kvs_packet_admit *p, size_t len)
+{
+	struct kvs_front *f = e->f;
+	struct kvs_room_request q = { 0 };
+	const char *why;
+	uint32_t node;
+	int ret;
+
+	if (len < sizeof(*p) || p->n_ranks > KVS_RANKS_MAX ||
+	    len != sizeof(*p) + p->n_ranks * sizeof(p->ranks[0]) ||
+	    p->slot >= e->n_slots || !memchr(p->peer, 0, sizeof(p->peer))) {
+		packet_bad(e, "sent a malformed ADMIT");
+		return;
+	}
+	if (e->slots[p->slot].generation) {
+		packet_bad(e, "admitted into a slot that is in use");
+		return;
+	}
+	node = admit_node(e, p->node);
+	q.generation = ++f->next_generation << KVS_NODE_BITS | node;
+	why = admit_invalid(e, p);
+	if (why) {
+		admit_refuse(e, p, q.generation, KVS_ADMIT_INVALID, EINVAL,
+			     why);
+		return;
+	}
+	if (f->draining) {
+		admit_refuse(e, p, q.generation, KVS_ADMIT_BUSY, ESHUTDOWN,
+			     "the daemon is going down");
+		return;
+	}
+	q.room = p->room;
+	q.engine = e->number;
+	q.slot = p->slot;
+	memcpy(q.nonce, p->nonce, sizeof(q.nonce));
+	snprintf(q.peer, sizeof(q.peer), "%s", p->peer);
+	q.tokens = p->tokens;
+	q.aux_len = p->aux_len;
+	q.n_ranks = p->n_ranks;
+	q.ranks = p->ranks;
+	ret = kvs_directory_add(f, &q, node);
+	if (ret == -EEXIST) {
+		admit_refuse(e, p, q.generation, KVS_ADMIT_DUPLICATE, EEXIST,
+			     "a live room has this id");
+		return;
+	}
+	if (!ret && kvs_node_admit(&f->nodes[node], &q)) {
+		kvs_directory_end(f, q.room, q.generation);
+		ret = -ENOMEM;
+	}
+	if (ret) {
+		admit_refuse(e, p, q.generation, KVS_ADMIT_BUSY, EAGAIN,
+			     "out of memory");
+		return;
+	}
+	e->slots[p->slot].generation = q.generation;
+	e->slots[p->slot].room = q.room;
+	kvs_parked_run(f, kvs_directory_get(f, q.room));
+}
+
+static void packet_room(struct kvs_front_engine *e, enum kvs_packet_type type,
+			const struct kvs_packet_room *p, size_t len)
+{
+	struct kvs_front *f = e->f;
+	struct kvs_packet_room q;
+	uint64_t node;
+
+	if (len != sizeof(*p) || p->slot >= e->n_slots || p->err < 0 ||
+	    p->err > 4095) {
+		packet_bad(e, "sent a malformed packet");
+		return;
+	}
+	q = *p;
+	if (!q.generation)
+		q.generation = e->slots[q.slot].generation;
+	if (!q.generation)
+		return; /* the room ended meanwhile */
+	node = q.generation & KVS_NODE_MASK;
+	if (node >= f->n_nodes) {
+		packet_bad(e, "named a generation never given out");
+		return;
+	}
+	/* An aborted room's id may be admitted again by the next packet. */
+	if (type == KVS_PACKET_ABORT &&
+	    e->slots[q.slot].generation == q.generation)
+		kvs_directory_end(f, e->slots[q.slot].room, q.generation);
+	if (kvs_node_packet(&f->nodes[node], e->number, type, &q))
+		kvs_front_engine_lost(e, "out of memory for its packet");
+}
+
+void kvs_front_engine_packet(struct kvs_front_engine *e, const void *buf,
+			     size_t len)
+{
+	const struct kvs_packet *h = buf;
+
+	switch ((enum kvs_packet_type)h->type) {
+	case KVS_PACKET_ADMIT:
+		packet_admit(e, buf, len);
+		return;
+	case KVS_PACKET_COMMIT:
+	case KVS_PACKET_COMMITTED:
+	case KVS_PACKET_ABORT:
+	case KVS_PACKET_COPY_OVER:
+		packet_room(e, (enum kvs_packet_type)h->type, buf, len);
+		return;
+	case KVS_PACKET_DETACH:
+		e->detached = true;
+		return;
+	case KVS_PACKET_ATTACH:
+	case KVS_PACKET_ATTACHED:
+	case KVS_PACKET_REFUSED:
+	case KVS_PACKET_READY:
+	case KVS_PACKET_FAILED:
+	case KVS_PACKET_TYPE_MAX:
+		break;
+	}
+	packet_bad(e, "sent a packet of an unknown type");
+}

@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Connections of sender ranks: handshake, identity, life signs, end. A
+ * connection is a session from accept on; one whose HELLO says "data" is
+ * handed to the node it names.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "lib/assert.h"
+#include "lib/err.h"
+#include "lib/log.h"
+#include "pipeline/front.h"
+#include "pipeline/layout.h"
+
+static void session_timer(struct kvs_session *s, uint64_t after)
+{
+	(void)kvs_timer_set(&s->f->timers, &s->timer,
+			    kvs_clock_now(&kvs_clock_real) + after);
+}
+
+static void session_proto_error(struct kvs_session *s, const char *reason)
+{
+	for (unsigned int i = 0; i < KVS_PROTO_MAX; i++)
+		if (!strcmp(reason, kvs_proto_error_name[i]))
+			s->f->protocol_errors[i]++;
+}
+
+int kvs_session_send(struct kvs_session *s, const struct kvs_msg *m)
+{
+	_Alignas(8) static _Thread_local unsigned char buf[KVS_FRAME_MAX];
+	int ret;
+
+	ret = kvs_wire_encode(m, buf, sizeof(buf));
+	if (ret < 0)
+		return ret;
+	return kvs_conn_send(s->c, (const struct kvs_frame *)buf);
+}
+
+void kvs_session_end(struct kvs_session *s, int err, const char *why)
+{
+	struct kvs_msg m = { .type = KVS_WIRE_ERROR };
+
+	if (s->end_why)
+		return;
+	s->end_err = err;
+	s->end_why = why;
+	if (err) {
+		kvs_log_warn("%s rank %u (%s): %s, closing",
+			     *s->peer ? s->peer : "new connection", s->rank,
+			     kvs_conn_peer(s->c), why);
+		m.error.err = (uint32_t)-err;
+		snprintf(m.error.text, sizeof(m.error.text), "%s", why);
+		(void)kvs_session_send(s, &m);
+	}
+	kvs_conn_close(s->c, err, true);
+}
+
+void kvs_session_refuse(struct kvs_session *s, const struct kvs_msg_open *m,
+			uint64_t generation, int err, const char *text)
+{
+	struct kvs_msg out = {
+		.type = KVS_WIRE_REFUSE,
+		.refuse = { .room = m->room,
+			    .generation = generation,
+			    .rank = m->rank,
+			    .err = (uint32_t)err,
+			    .class = kvs_error_class(err) },
+	};
+
+	snprintf(out.refuse.text, sizeof(out.refuse.text), "%s", text);
+	if (kvs_session_send(s, &out))
+		kvs_session_end(s, -ENOBUFS, "peer does not read its answers");
+}
+
+int kvs_session_match(struct kvs_session *s, const struct kvs_front_engine *e,
+		      const struct kvs_rank_slice *k, char *err, size_t errlen)
+{
+	int ret;
+
+	if (s->matched_engine == e->number &&
+	    s->matched.first_layer == k->first_layer &&
+	    s->matched.n_layers == k->n_layers)
+		return 0;
+	ret = kvs_layout_match(s->layout, e->layout, k->first_layer,
+			       k->n_layers, err, errlen);
+	if (!ret) {
+		s->matched_engine = e->number;
+		s->matched = *k;
+	}
+	return ret;
+}
+
+static void session_timer_fired(struct kvs_timer *t)
+{
+	struct kvs_session *s = kvs_container_of(t, struct kvs_session, timer);
+	uint64_t every = s->f->settings.keepalive;
+	uint64_t quiet = kvs_clock_now(&kvs_clock_real) - s->heard;
+	struct kvs_msg m = { .type = KVS_WIRE_KEEPALIVE };
+
+	if (s->state != KVS_SESSION_UP) {
+		s->f->protocol_errors[KVS_PROTO_HANDSHAKE]++;
+		kvs_session_end(s, -ETIMEDOUT,
+				"no handshake within listen.handshake_timeout");
+		return;
+	}
+	if (quiet >= 3 * every) {
+		kvs_session_end(s, -ETIMEDOUT, "silent for three keepalives");
+		return;
+	}
+	if (quiet >= every)
+		(void)kvs_session_send(s, &m);
+	session_timer(s, every);
+}
+
+/* A rank that comes back (restart, new instance) takes the place of its
+ * former self: the old connection's rooms fail and drain. */
+static void session_supersede(struct kvs_session *s)
+{
+	struct kvs_session *o;
+
+	kvs_list_for_each_entry(o, &s->f->sessions, node)
+		if (o != s && o->state != KVS_SESSION_HELLO && !o->end_why &&
+		    o->rank == s->rank && !strcmp(o->peer, s->peer))
+			kvs_session_end(o, -ESTALE,
+					"a newer connection of this rank came");
+}
+
+static int session_hello_control(struct kvs_session *s,
+				 const struct kvs_msg_hello *h)
+{
+	struct kvs_front *f = s->f;
+	struct kvs_msg m = { .type = KVS_WIRE_HELLO };
+
+	if (!(h->caps & KVS_CAP_GENERATION)) {
+		f->protocol_errors[KVS_PROTO_VERSION]++;
+		kvs_session_end(s, -EPROTONOSUPPORT,
+				"peer does not carry generations");
+		return 0;
+	}
+	memcpy(s->peer, h->name, sizeof(s->peer));
+	s->rank = h->rank;
+	s->n_ranks = h->n_ranks;
+	s->caps = h->caps;
+	s->instance = h->instance;
+	if (getrandom(&s->id, sizeof(s->id), 0) != sizeof(s->id) || !s->id)
+		return -EIO;
+	if (kvs_u64map_add(&f->by_id, s->id, s))
+		return -ENOMEM;
+	s->state = KVS_SESSION_LAYOUT;
+	f->n_sessions++;
+	session_supersede(s);
+	m.hello.version_min = KVS_WIRE_VERSION_MAX;
+	m.hello.version_max = KVS_WIRE_VERSION_MAX;
+	m.hello.caps = KVS_CAP_GENERATION | KVS_CAP_DRAIN_ACK;
+	m.hello.instance = f->instance;
+	m.hello.session = s->id;
+	m.hello.rank = h->rank;
+	m.hello.n_ranks = h->n_ranks;
+	m.hello.keepalive_ms =
+		(uint32_t)(f->settings.keepalive / KVS_NSEC_PER_MSEC);
+	snprintf(m.hello.name, sizeof(m.hello.name), "kvstaged");
+	return kvs_session_send(s, &m);
+}
+
+/* A data connection: goes to its node, this session object ends. */
+static int session_hello_data(struct kvs_session *s,
+			      const struct kvs_msg_hello *h)
+{
+	struct kvs_front *f = s->f;
+	struct kvs_session *owner = kvs_u64map_get(&f->by_id, h->session);
+	struct kvs_msg_hello reply = *h;
+	int fd, ret;
+
+	if (!owner || owner->state != KVS_SESSION_UP || owner->end_why ||
+	    h->worker >= f->n_nodes) {
+		f->protocol_errors[KVS_PROTO_FOREIGN]++;
+		kvs_session_end(s, -ESTALE,
+				"data connection without a live session");
+		return 0;
+	}
+	reply.version_min = KVS_WIRE_VERSION_MAX;
+	reply.version_max = KVS_WIRE_VERSION_MAX;
+	reply.instance = f->instance;
+	fd = kvs_conn_detach(s->c);
+	if (fd < 0)
+		return fd;
+	ret = kvs_node_adopt(&f->nodes[h->worker], fd, owner->id, &reply);
+	if (ret)
+		close(fd);
+	/* Detached: closed() will not come for it. */
+	kvs_timer_cancel(&f->timers, &s->timer);
+	kvs_list_del(&s->node);
+	free(s);
+	return 0;
+}
+
+static int session_hello(struct kvs_session *s, const struct kvs_msg_hello *h)
+{
+	char text[128];
+
+	if (h->version_min > KVS_WIRE_VERSION_MAX ||
+	    h->version_max < KVS_WIRE_VERSION_MIN) {
+		s->f->protocol_errors[KVS_PROTO_VERSION]++;
+		snprintf(text, sizeof(text),
+			 "protocol versions %u..%u offered, %u..%u spoken here",
+			 h->version_min, h->version_max, KVS_WIRE_VERSION_MIN,
+			 KVS_WIRE_VERSION_MAX);
+		kvs_log_warn("%s: %s", kvs_conn_peer(s->c), text);
+		kvs_session_end(s, -EPROTONOSUPPORT,
+				"no common protocol version");
+		return 0;
+	}
+	if (s->f->draining) {
+		kvs_session_end(s, -ESHUTDOWN, "the daemon is going down");
+		return 0;
+	}
+	if (h->role == KVS_ROLE_DATA)
+		return session_hello_data(s, h);
+	return session_hello_control(s, h);
+}
+
+static uint64_t common_context(const struct kvs_layout *a,
+			       const struct kvs_layout *b)
+{
+	if (!a->max_context || !b->max_context)
+		return a->max_context ? a->max_context : b->max_context;
+	return a->max_context < b->max_context ? a->max_context
+					       : b->max_context;
+}
+
+/* R11: a prefill pool smaller than one maximum-length request can never
+ * produce it; say so now, not at the first long prompt. */
+static int session_capacity(struct kvs_session *s, const struct kvs_layout *e,
+			    char *err, size_t errlen)
+{
+	uint64_t m = common_context(s->layout, e);
+
+	if (!m || !s->layout->capacity || s->layout->capacity >= m)
+		return 0;
+	snprintf(err, errlen,
+		 "prefill KV capacity is %llu tokens, one maximum-length "
+		 "request has %llu",
+		 (unsigned long long)s->layout->capacity,
+		 (unsigned long long)m);
+	if (!strcmp(s->f->settings.capacity_check, "error"))
+		return -EPROTOTYPE;
+	kvs_log_warn("%s rank %u: %s, continuing", s->peer, s->rank, err);
+	return 0;
+}
+
+static void layer_span(const struct kvs_layout *l, uint32_t *first,
+		       uint32_t *end)
+{
+	for (uint32_t b = 0; b < l->n_buffers; b++) {
+		if (l->buffers[b].layer < *first)
+			*first = l->buffers[b].layer;
+		if (l->buffers[b].layer + 1u > *end)
+			*end = l->buffers[b].layer + 1u;
+	}
+}
+
+/* Compare with the engines attached now; one that fits is enough. */
+static int session_check_layout(struct kvs_session *s, char *err, size_t errlen)
+{
+	struct kvs_front_engine *e;
+	int ret = 0;
+
+	kvs_list_for_each_entry(e, &s->f->engines, node) {
+		uint32_t first = UINT32_MAX, end = 0;
+
+		if (!e->attached || e->dead)
+			continue;
+		layer_span(s->layout, &first, &end);
+		if (s->n_ranks == 1) /* it alone sends every layer */
+			layer_span(e->layout, &first, &end);
+		ret = kvs_layout_match(s->layout, e->layout, first, end - first,
+				       err, errlen);
+		if (!ret)
+			ret = session_capacity(s, e->layout, err, errlen);
+		if (!ret)
+			return 0;
+	}
+	return ret;
+}
+
+static int session_layout(struct kvs_session *s, const struct kvs_msg_layout *m)
+{
+	struct kvs_front *f = s->f;
+	struct kvs_msg reply = { .type = KVS_WIRE_LAYOUT, .layout = *m };
+	char text[KVS_WIRE_TEXT];
+	struct kvs_msg e = { .type = KVS_WIRE_ERROR };
+
+	if (kvs_layout_check(&m->l, text, sizeof(text)) ||
+	    kvs_layout_dup(&m->l, &s->layout) ||
+	    session_check_layout(s, text, sizeof(text))) {
+		/* The text names the field and both values: it goes out as
+		 * it is, before the connection closes. */
+		e.error.err = EPROTOTYPE;
+		snprintf(e.error.text, sizeof(e.error.text), "%s", text);
+		(void)kvs_session_send(s, &e);
+		kvs_log_warn("%s rank %u: layout refused: %s", s->peer, s->rank,
+			     text);
+		s->end_err = -EPROTOTYPE;
+		s->end_why = "layout refused";
+		kvs_conn_close(s->c, -EPROTOTYPE, true);
+		return 0;
+	}
+	s->state = KVS_SESSION_UP;
+	for (unsigned int i = 0; i < f->n_nodes; i++)
+		if (kvs_node_session_add(&f->nodes[i], s->id, s->peer, s->rank,
+					 s->caps))
+			return -ENOMEM;
+	session_timer(s, f->settings.keepalive);
+	kvs_log_info("%s rank %u of %u attached from %s", s->peer, s->rank,
+		     s->n_ranks, kvs_conn_peer(s->c));
+	return kvs_session_send(s, &reply);
+}
+
+static int session_frame(struct kvs_conn *c, const struct kvs_frame *fr)
+{
+	struct kvs_session *s = kvs_conn_user(c);
+	const char *reason;
+	struct kvs_msg m;
+
+	if (s->end_why)
+		return 0;
+	s->heard = kvs_clock_now(&kvs_clock_real);
+	if (kvs_wire_decode(fr, kvs_get32(fr->len), s->f->scratch, &m,
+			    &reason)) {
+		session_proto_error(s, reason);
+		kvs_session_end(s, -EPROTO, reason);
+		return 0;
+	}
+	switch (s->state) {
+	case KVS_SESSION_HELLO:
+		if (m.type == KVS_WIRE_HELLO)
+			return session_hello(s, &m.hello);
+		break;
+	case KVS_SESSION_LAYOUT:
+		if (m.type == KVS_WIRE_LAYOUT)
+			return session_layout(s, &m.layout);
+		break;
+	case KVS_SESSION_UP:
+		return kvs_session_message(s, &m);
+	}
+	s->f->protocol_errors[KVS_PROTO_ORDER]++;
+	kvs_session_end(s, -EPROTO, "message out of order");
+	return 0;
+}
+
+static void session_closed(struct kvs_conn *c, int err)
+{
+	struct kvs_session *s = kvs_conn_user(c);
+	struct kvs_front *f = s->f;
+
+	if (!s->end_why) {
+		s->end_err = err;
+		s->end_why = err ? "connection lost" : "connection closed";
+		if (s->state != KVS_SESSION_HELLO)
+			kvs_log_info("%s rank %u: %s (%s)", s->peer, s->rank,
+				     s->end_why, kvs_err_name(err));
+	}
+	while (!kvs_list_empty(&s->parked))
+		kvs_unpark(kvs_list_first(&s->parked, struct kvs_parked, node));
+	if (s->state == KVS_SESSION_UP)
+		for (unsigned int i = 0; i < f->n_nodes; i++)
+			(void)kvs_node_session_lost(&f->nodes[i], s->id,
+						    s->end_err, s->end_why);
+	if (s->state != KVS_SESSION_HELLO) {
+		kvs_u64map_del(&f->by_id, s->id);
+		f->n_sessions--;
+	}
+	kvs_timer_cancel(&f->timers, &s->timer);
+	kvs_list_del(&s->node);
+	free(s->layout);
+	free(s);
+}
+
+static const struct kvs_conn_ops session_ops = {
+	.frame = session_frame,
+	.closed = session_closed,
+};
+
+int kvs_session_accept(struct kvs_conn *c, void *front)
+{
+	struct kvs_session *s = calloc(1, sizeof(*s));
+	struct kvs_front *f = front;
+
+	if (!s)
+		return -ENOMEM;
+	s->f = f;
+	s->c = c;
+	s->state = KVS_SESSION_HELLO;
+	s->heard = kvs_clock_now(&kvs_clock_real);
+	kvs_list_init(&s->parked);
+	kvs_timer_init(&s->timer, session_timer_fired);
+	kvs_list_add_tail(&f->sessions, &s->node);
+	session_timer(s, f->settings.handshake_timeout);
+	kvs_conn_set_ops(c, KVS_CONN_CONTROL, &session_ops, s);
+	return 0;
+}

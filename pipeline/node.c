@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pipeline/node.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/assert.h"
+#include "lib/err.h"
+#include "lib/log.h"
+#include "pipeline/node_internal.h"
+
+/* A sender's data connection: one chunk at a time is in flight on it. */
+struct kvs_data_conn {
+	struct kvs_receive rx;
+	struct kvs_list node;
+	struct kvs_node *n;
+	struct kvs_conn *c;
+	uint64_t session;
+	bool receiving; /* payload() was answered, payload_done() not here */
+	bool stop; /* to be stopped at the end of the turn */
+	bool close; /* to be closed at the end of the turn */
+};
+
+/* ---- connections ------------------------------------------------------ */
+
+static int data_frame(struct kvs_conn *c, const struct kvs_frame *f)
+{
+	struct kvs_data_conn *dc = kvs_conn_user(c);
+	struct kvs_node *n = dc->n;
+	const char *reason;
+	struct kvs_msg m;
+
+	if (kvs_wire_decode(f, kvs_get32(f->len), n->scratch, &m, &reason))
+		goto bad;
+	if (m.type != KVS_WIRE_KEEPALIVE)
+		goto bad;
+	return 0;
+bad:
+	n->worker->stats.protocol_errors[KVS_PROTO_ORDER]++;
+	n->up->close_session(n->up_arg, dc->session, -EPROTO,
+			     "unexpected frame on a data connection");
+	return -EPROTO;
+}
+
+static int data_payload(struct kvs_conn *c, const struct kvs_frame *f,
+			struct kvs_rx *rx)
+{
+	struct kvs_data_conn *dc = kvs_conn_user(c);
+	struct kvs_node *n = dc->n;
+	enum kvs_proto_error why = KVS_PROTO_PAYLOAD;
+	const char *reason;
+	struct kvs_msg m;
+	int ret;
+
+	if (kvs_wire_decode(f, kvs_get32(f->len), n->scratch, &m, &reason) ||
+	    m.type != KVS_WIRE_CHUNK) {
+		n->worker->stats.protocol_errors[KVS_PROTO_PAYLOAD]++;
+		n->up->close_session(n->up_arg, dc->session, -EPROTO,
+				     "payload without a chunk");
+		return -EPROTO;
+	}
+	ret = kvs_worker_receive_begin(n->worker, dc->session, &m.chunk,
+				       &dc->rx, &rx->addr, &why);
+	if (ret)
+		return ret;
+	dc->rx.conn = dc;
+	dc->receiving = true;
+	return 0;
+}
+
+static int data_payload_done(struct kvs_conn *c, struct kvs_rx *rx, int status)
+{
+	struct kvs_data_conn *dc = kvs_conn_user(c);
+
+	dc->receiving = false;
+	dc->stop = false;
+	kvs_worker_receive_end(dc->n->worker, &dc->rx, status, rx->got);
+	return 0;
+}
+
+static void data_closed(struct kvs_conn *c, int err)
+{
+	struct kvs_data_conn *dc = kvs_conn_user(c);
+
+	kvs_log_debug("data connection of session %llx: %s",
+		      (unsigned long long)dc->session, kvs_err_name(err));
+	KVS_ASSERT(!dc->receiving);
+	kvs_list_del(&dc->node);
+	dc->n->n_conns--;
+	free(dc);
+}
+
+static const struct kvs_conn_ops data_ops = {
+	.frame = data_frame,
+	.payload = data_payload,
+	.payload_done = data_payload_done,
+	.closed = data_closed,
+};
+
+int kvs_node_adopt_here(struct kvs_node *n, int fd, uint64_t session,
+			const struct kvs_msg *reply)
+{
+	_Alignas(8) unsigned char buf[512];
+	struct kvs_data_conn *dc;
+	int ret;
+
+	if (!kvs_u64map_get(&n->worker->sessions, session))
+		return -ENOENT;
+	ret = kvs_wire_encode(reply, buf, sizeof(buf));
+	if (ret < 0)
+		return ret;
+	dc = calloc(1, sizeof(*dc));
+	if (!dc)
+		return -ENOMEM;
+	dc->n = n;
+	dc->session = session;
+	ret = kvs_transport_adopt(n->transport, fd, KVS_CONN_DATA, &data_ops,
+				  dc, &dc->c);
+	if (ret) {
+		free(dc);
+		return ret;
+	}
+	kvs_list_add_tail(&n->conns, &dc->node);
+	n->n_conns++;
+	if (kvs_conn_send(dc->c, (const struct kvs_frame *)buf)) {
+		dc->close = true;
+		n->deferred = true;
+	}
+	return 0;
+}
+
+/* ---- what the worker asks for ------------------------------------------ */
+
+static void node_to_peer(void *arg, uint64_t session, const struct kvs_msg *m)
+{
+	struct kvs_node *n = arg;
+
+	n->up->to_peer(n->up_arg, session, m);
+}
+
+static void node_to_engine(void *arg, uint32_t engine, uint32_t slot,
+			   uint64_t word, const struct kvs_packet *p,
+			   size_t len)
+{
+	struct kvs_node *n = arg;
+
+	n->up->to_engine(n->up_arg, engine, slot, word, p, len);
+}
+
+static void node_room_over(void *arg, uint64_t room, uint64_t generation)
+{
+	struct kvs_node *n = arg;
+
+	n->up->room_over(n->up_arg, room, generation);
+}
+
+/* The transport may finish a receive from inside the call that stops it, so
+ * the worker's request is carried out once the worker has returned. */
+static void node_stop_receive(void *arg, struct kvs_receive *rx)
+{
+	struct kvs_data_conn *dc = rx->conn;
+	struct kvs_node *n = arg;
+
+	dc->stop = true;
+	n->deferred = true;
+}
+
+void kvs_node_drop_conns(struct kvs_node *n, uint64_t session)
+{
+	struct kvs_data_conn *dc;
+
+	kvs_list_for_each_entry(dc, &n->conns, node)
+		if (dc->session == session)
+			dc->close = true;
+	n->deferred = true;
+}
+
+static void node_close_session(void *arg, uint64_t session, int err,
+			       const char *why)
+{
+	struct kvs_node *n = arg;
+
+	kvs_node_drop_conns(n, session);
+	n->up->close_session(n->up_arg, session, err, why);
+}
+
+static const struct kvs_worker_out node_out = {
+	.to_peer = node_to_peer,
+	.to_engine = node_to_engine,
+	.room_over = node_room_over,
+	.stop_receive = node_stop_receive,
+	.close_session = node_close_session,
+};
+
+static void node_deferred(struct kvs_node *n)
+{
+	struct kvs_data_conn *dc, *tmp;
+
+	while (n->deferred) {
+		n->deferred = false;
+		kvs_list_for_each_entry_safe(dc, tmp, &n->conns, node) {
+			if (dc->close) {
+				dc->close = false;
+				kvs_conn_close(dc->c, -EPROTO, false);
+			} else if (dc->stop && dc->receiving) {
+				dc->stop = false;
+				kvs_conn_stop_payload(dc->c);
+			}
+		}
+	}
+}
+
+/* ---- thread ------------------------------------------------------------ */
+
+static void *node_main(void *arg)
+{
+	struct kvs_node *n = arg;
+	uint64_t now, next, wait;
+
+	pthread_setname_np(pthread_self(), "kvs-node");
+	while (!atomic_load_explicit(&n->stop, memory_order_acquire)) {
+		now = kvs_clock_now(&kvs_clock_real);
+		next = kvs_worker_next(n->worker);
+		wait = next == KVS_TIME_NEVER ? KVS_TIME_NEVER
+		       : next > now	      ? next - now
+					      : 0;
+		/* Completions before deadlines (R14): the transport first,
+		 * then the posts, then the worker's timers. */
+		kvs_transport_poll(n->transport, wait);
+		kvs_mailbox_run(&n->mailbox);
+		node_deferred(n);
+		kvs_worker_turn(n->worker);
+		node_deferred(n);
+	}
+	return NULL;
+}
+
+static int node_start_thread(struct kvs_node *n, const cpu_set_t *cpus)
+{
+	pthread_attr_t attr;
+	int ret;
+
+	ret = pthread_attr_init(&attr);
+	if (ret)
+		return -ret;
+	if (cpus && CPU_COUNT(cpus))
+		pthread_attr_setaffinity_np(&attr, sizeof(*cpus), cpus);
+	ret = pthread_create(&n->thread, &attr, node_main, n);
+	pthread_attr_destroy(&attr);
+	n->running = !ret;
+	return -ret;
+}
+
+static int node_pool(struct kvs_node *n, const char *name,
+		     const struct kvs_region *g, struct kvs_pool **ret)
+{
+	struct kvs_pool_opts o = {
+		.name = name,
+		.node = n->numa,
+		.base = g->base,
+		.size = g->size,
+		.clock = &kvs_clock_real,
+		.overtake_max = n->settings.overtake,
+		.overtake_ns = n->settings.overtake_time,
+	};
+
+	return kvs_pool_create(&o, ret);
+}
+
+int kvs_node_start(struct kvs_node *n, const struct kvs_settings *s,
+		   uint64_t secret, const cpu_set_t *cpus, char *err,
+		   size_t errlen)
+{
+	struct kvs_transport_opts to = {
+		.engine = s->tcp_engine,
+		.max_conns = s->listen_max_connections,
+		.rcvbuf = (int)s->tcp_rcvbuf,
+		.sndbuf = (int)s->tcp_sndbuf,
+	};
+	struct kvs_worker_opts wo = {
+		.settings = &n->settings,
+		.clock = &kvs_clock_real,
+		.index = n->index,
+		.pool_index = n->index,
+		.secret = secret,
+		.out = &node_out,
+		.arg = n,
+	};
+	int ret;
+
+	n->settings = *s;
+	kvs_list_init(&n->conns);
+	atomic_init(&n->stop, false);
+	n->scratch = malloc(sizeof(*n->scratch));
+	if (!n->scratch)
+		return -ENOMEM;
+	ret = node_pool(n, "receive", n->region, &n->pool);
+	if (!ret && n->offload)
+		ret = node_pool(n, "offload", n->offload, &n->offload_pool);
+	if (ret) {
+		snprintf(err, errlen, "pool of node %d: %s", n->numa,
+			 strerror(-ret));
+		return ret;
+	}
+	wo.pool = n->pool;
+	ret = kvs_worker_create(&wo, &n->worker);
+	if (ret)
+		return ret;
+	ret = kvs_tcp_create(&to, &n->transport, err, errlen);
+	if (ret)
+		return ret;
+	kvs_mailbox_init(&n->mailbox, n->transport, n);
+	ret = node_start_thread(n, cpus);
+	if (ret)
+		snprintf(err, errlen, "thread of node %d: %s", n->numa,
+			 strerror(-ret));
+	return ret;
+}
+
+void kvs_node_stop(struct kvs_node *n)
+{
+	if (n->running) {
+		atomic_store_explicit(&n->stop, true, memory_order_release);
+		kvs_transport_wake(n->transport);
+		pthread_join(n->thread, NULL);
+		n->running = false;
+	}
+	/* Posts that came too late still own memory and descriptors. */
+	if (n->worker && n->transport)
+		kvs_mailbox_run(&n->mailbox);
+	kvs_transport_destroy(n->transport);
+	n->transport = NULL;
+	if (n->worker) {
+		kvs_worker_abandon(n->worker);
+		kvs_worker_destroy(n->worker);
+		n->worker = NULL;
+	}
+	kvs_pool_destroy(n->pool);
+	kvs_pool_destroy(n->offload_pool);
+	n->pool = NULL;
+	n->offload_pool = NULL;
+	free(n->scratch);
+	n->scratch = NULL;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DOC: node
+ *
+ * One NUMA node of the daemon: its pools, its worker, and the thread that
+ * runs it with the data connections of all senders that write here. The
+ * front (service.c) talks to it by posts only.
+ */
+#ifndef KVS_PIPELINE_NODE_H
+#define KVS_PIPELINE_NODE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "pinned/region.h"
+#include "pipeline/mailbox.h"
+#include "pipeline/worker.h"
+
+/* What a node's thread tells the front; each runs on the node's thread and
+ * must only post. Messages and packets are valid during the call. */
+struct kvs_node_up {
+	void (*to_peer)(void *arg, uint64_t session, const struct kvs_msg *m);
+	void (*to_engine)(void *arg, uint32_t engine, uint32_t slot,
+			  uint64_t word, const struct kvs_packet *p,
+			  size_t len);
+	void (*room_over)(void *arg, uint64_t room, uint64_t generation);
+	void (*close_session)(void *arg, uint64_t session, int err,
+			      const char *why);
+};
+
+struct kvs_data_conn;
+
+struct kvs_node {
+	/* set before the thread starts, constant after */
+	unsigned int index;
+	int numa;
+	struct kvs_region *region; /* receive pool's memory */
+	struct kvs_region *offload; /* or NULL */
+	const struct kvs_node_up *up;
+	void *up_arg;
+	struct kvs_mailbox mailbox;
+
+	/* the node's thread */
+	struct kvs_settings settings;
+	struct kvs_pool *pool;
+	struct kvs_pool *offload_pool;
+	struct kvs_worker *worker;
+	struct kvs_transport *transport;
+	struct kvs_list conns; /* struct kvs_data_conn */
+	uint32_t n_conns;
+	struct kvs_wire_scratch *scratch;
+	bool deferred; /* a conn is to be stopped or closed */
+
+	pthread_t thread;
+	bool running;
+	atomic_bool stop;
+};
+
+/**
+ * kvs_node_start() - pools, worker, transport, thread
+ * @n: index, numa, region(s), up, up_arg filled in by the caller
+ * @s: settings, copied
+ * @secret: for hash tables
+ * @cpus: where the thread runs; NULL: anywhere
+ * Return: 0 or -errno with @err.
+ */
+int kvs_node_start(struct kvs_node *n, const struct kvs_settings *s,
+		   uint64_t secret, const cpu_set_t *cpus, char *err,
+		   size_t errlen);
+/* Stops the thread, closes its connections, ends its rooms. */
+void kvs_node_stop(struct kvs_node *n);
+
+/* Posts; any thread. What they point to is copied. -ENOMEM: not posted. */
+int kvs_node_engine_add(struct kvs_node *n, uint32_t number,
+			const struct kvs_layout *l);
+int kvs_node_engine_lost(struct kvs_node *n, uint32_t number, bool proof);
+int kvs_node_session_add(struct kvs_node *n, uint64_t id, const char *peer,
+			 uint32_t rank, uint64_t caps);
+int kvs_node_session_lost(struct kvs_node *n, uint64_t id, int err,
+			  const char *why);
+int kvs_node_admit(struct kvs_node *n, const struct kvs_room_request *q);
+int kvs_node_open(struct kvs_node *n, uint64_t session, uint64_t generation,
+		  const struct kvs_msg_open *m);
+int kvs_node_message(struct kvs_node *n, uint64_t session,
+		     const struct kvs_msg *m);
+int kvs_node_packet(struct kvs_node *n, uint32_t engine,
+		    enum kvs_packet_type type, const struct kvs_packet_room *p);
+int kvs_node_abort(struct kvs_node *n, uint64_t generation,
+		   enum kvs_room_cause cause, int err, const char *why);
+/* Takes @fd on success. */
+int kvs_node_adopt(struct kvs_node *n, int fd, uint64_t session,
+		   const struct kvs_msg_hello *reply);
+
+#endif /* KVS_PIPELINE_NODE_H */

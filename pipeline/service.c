@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pipeline/service.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "lib/assert.h"
+#include "lib/units.h"
+#include "pipeline/front.h"
+#include "pipeline/service_pools.h"
+
+struct kvs_service {
+	struct kvs_front front;
+	struct kvs_node nodes[KVS_NODES_MAX];
+	uint64_t secret;
+	unsigned int port;
+	const char *tcp_engine;
+};
+
+static int service_nodes(struct kvs_service *s, struct kvs_topology *topo,
+			 char *err, size_t errlen)
+{
+	struct kvs_front *f = &s->front;
+	int ret;
+
+	for (unsigned int i = 0; i < f->n_nodes; i++) {
+		struct kvs_node *n = &s->nodes[i];
+		const struct kvs_topology_node *t =
+			kvs_topology_node_find(topo, n->numa);
+
+		n->up = &kvs_front_up;
+		n->up_arg = f;
+		ret = kvs_node_start(n, &f->settings, s->secret,
+				     t ? &t->cpus : NULL, err, errlen);
+		if (ret)
+			return ret;
+		s->tcp_engine = kvs_transport_name(n->transport);
+	}
+	return 0;
+}
+
+static int service_port(struct kvs_service *s)
+{
+	struct sockaddr_storage ss;
+	socklen_t len;
+	int ret;
+
+	ret = kvs_listener_addr(s->front.listener, &ss, &len);
+	if (ret)
+		return ret;
+	s->port = ntohs(ss.ss_family == AF_INET6
+				? ((struct sockaddr_in6 *)&ss)->sin6_port
+				: ((struct sockaddr_in *)&ss)->sin_port);
+	return 0;
+}
+
+int kvs_service_create(const struct kvs_settings *set,
+		       struct kvs_topology *topo,
+		       const struct kvs_service_events *ev, atomic_bool *cancel,
+		       struct kvs_service **ret, char *err, size_t errlen)
+{
+	struct kvs_service *s = calloc(1, sizeof(*s));
+	struct kvs_front *f;
+	int res;
+
+	snprintf(err, errlen, "out of memory");
+	if (!s)
+		return -ENOMEM;
+	f = &s->front;
+	f->settings = *set;
+	f->topo = topo;
+	f->nodes = s->nodes;
+	f->attach_fd = -1;
+	f->started = kvs_clock_now(&kvs_clock_real);
+	atomic_init(&f->stop, false);
+	kvs_list_init(&f->sessions);
+	kvs_list_init(&f->engines);
+	kvs_timerq_init(&f->timers);
+	res = -EIO;
+	if (getrandom(&f->instance, sizeof(f->instance), 0) < 0 ||
+	    getrandom(&s->secret, sizeof(s->secret), 0) < 0)
+		goto out;
+	kvs_u64map_init(&f->by_id, s->secret);
+	kvs_u64map_init(&f->rooms, s->secret);
+	kvs_u64map_init(&f->parked, s->secret);
+	res = kvs_settings_check(set, err, errlen);
+	if (res)
+		goto out;
+	/* Sockets before pools: a wrong address or a second daemon is told
+	 * at once, not after minutes of populating memory. */
+	res = kvs_front_start(f, err, errlen);
+	if (res)
+		goto out;
+	res = kvs_service_pools(s->nodes, &f->n_nodes, set, topo, ev, cancel,
+				err, errlen);
+	if (res)
+		goto out;
+	res = service_nodes(s, topo, err, errlen);
+	if (!res)
+		res = service_port(s);
+	if (!res)
+		res = kvs_front_run(f);
+	if (res)
+		goto out;
+	*ret = s;
+	return 0;
+out:
+	kvs_service_destroy(s);
+	return res;
+}
+
+void kvs_service_destroy(struct kvs_service *s)
+{
+	struct kvs_front *f;
+	struct kvs_entry *e;
+	size_t pos = 0;
+
+	if (!s)
+		return;
+	f = &s->front;
+	kvs_front_stop(f);
+	for (unsigned int i = 0; i < f->n_nodes; i++)
+		kvs_node_stop(&s->nodes[i]);
+	/* Nodes have posted their last; closing sessions posts to nobody. */
+	f->n_nodes = 0;
+	if (f->transport)
+		kvs_mailbox_run(&f->mailbox);
+	kvs_transport_destroy(f->transport);
+	for (unsigned int i = 0; i < KVS_NODES_MAX; i++) {
+		kvs_region_destroy(s->nodes[i].region);
+		kvs_region_destroy(s->nodes[i].offload);
+	}
+	while ((e = kvs_u64map_next(&f->rooms, &pos)))
+		free(e);
+	kvs_u64map_fini(&f->rooms);
+	kvs_u64map_fini(&f->by_id);
+	kvs_u64map_fini(&f->parked);
+	kvs_timerq_fini(&f->timers);
+	free(f->scratch);
+	free(s);
+}
+
+unsigned int kvs_service_port(const struct kvs_service *s)
+{
+	return s->port;
+}
+
+/* ---- calls from other threads ------------------------------------------- */
+
+static void front_set_draining(void *ctx, void *arg)
+{
+	struct kvs_front *f = ctx;
+
+	(void)arg;
+	f->draining = true;
+}
+
+static void node_shutdown(void *ctx, void *arg)
+{
+	struct kvs_node *n = ctx;
+
+	(void)arg;
+	kvs_worker_shutdown(n->worker);
+}
+
+static void node_live(void *ctx, void *arg)
+{
+	const struct kvs_node *n = ctx;
+
+	*(uint32_t *)arg += n->worker->live;
+}
+
+static uint32_t service_live(struct kvs_service *s)
+{
+	uint32_t live = 0;
+
+	for (unsigned int i = 0; i < s->front.n_nodes; i++)
+		kvs_mailbox_call(&s->nodes[i].mailbox, node_live, &live);
+	return live;
+}
+
+int kvs_service_drain(struct kvs_service *s)
+{
+	const struct timespec nap = { 0, 10 * 1000 * 1000 };
+	uint64_t until = kvs_clock_now(&kvs_clock_real) +
+			 s->front.settings.shutdown_timeout;
+	uint32_t live;
+
+	kvs_mailbox_call(&s->front.mailbox, front_set_draining, NULL);
+	for (unsigned int i = 0; i < s->front.n_nodes; i++)
+		kvs_mailbox_call(&s->nodes[i].mailbox, node_shutdown, NULL);
+	while ((live = service_live(s)) &&
+	       kvs_clock_now(&kvs_clock_real) < until)
+		nanosleep(&nap, NULL);
+	return (int)live;
+}
+
+static void front_reload(void *ctx, void *arg)
+{
+	struct kvs_front *f = ctx;
+	char names[256];
+
+	kvs_settings_reload(&f->settings, arg, names, sizeof(names));
+}
+
+static void node_reload(void *ctx, void *arg)
+{
+	struct kvs_node *n = ctx;
+	char names[256];
+
+	kvs_settings_reload(&n->settings, arg, names, sizeof(names));
+}
+
+void kvs_service_reload(struct kvs_service *s, const struct kvs_settings *set)
+{
+	void *arg = (void *)set; /* read only by the two above */
+
+	kvs_mailbox_call(&s->front.mailbox, front_reload, arg);
+	for (unsigned int i = 0; i < s->front.n_nodes; i++)
+		kvs_mailbox_call(&s->nodes[i].mailbox, node_reload, arg);
+}
+
+static void front_snapshot(void *ctx, void *arg)
+{
+	struct kvs_front *f = ctx;
+	struct kvs_snapshot *r = arg;
+	struct kvs_transport_stats st;
+	const struct kvs_front_engine *e;
+
+	r->instance = f->instance;
+	r->uptime = kvs_clock_now(&kvs_clock_real) - f->started;
+	r->ready = !f->draining;
+	r->sessions = f->n_sessions;
+	kvs_list_for_each_entry(e, &f->engines, node)
+		r->engines += e->attached && e->fd >= 0;
+	kvs_transport_stats(f->transport, &st);
+	r->connections_refused = st.refused_limit + st.refused_fds;
+	memcpy(r->protocol_errors, f->protocol_errors,
+	       sizeof(r->protocol_errors));
+	memcpy(r->admits, f->admits, sizeof(r->admits));
+	r->protocol_errors[KVS_PROTO_MAGIC] += st.bad_frames;
+	r->n_workers = f->n_nodes;
+}
+
+static void snapshot_region(struct kvs_pool_snapshot *p,
+			    const struct kvs_region *g)
+{
+	p->page_size = g->page_size;
+	p->bound = g->bound;
+}
+
+static void node_snapshot(void *ctx, void *arg)
+{
+	struct kvs_node *n = ctx;
+	struct kvs_worker_snapshot *r = arg;
+
+	kvs_worker_snapshot(n->worker, r);
+	r->data_connections = n->n_conns;
+	snapshot_region(&r->pools[0], n->region);
+	if (!n->offload_pool)
+		return;
+	r->n_pools = 2;
+	r->pools[1].name = kvs_pool_name(n->offload_pool);
+	r->pools[1].node = n->numa;
+	kvs_pool_account(n->offload_pool, &r->pools[1].account);
+	snapshot_region(&r->pools[1], n->offload);
+}
+
+void kvs_service_snapshot(struct kvs_service *s, struct kvs_snapshot *ret)
+{
+	memset(ret, 0, sizeof(*ret));
+	kvs_mailbox_call(&s->front.mailbox, front_snapshot, ret);
+	ret->tcp_engine = s->tcp_engine;
+	ret->connections = ret->sessions;
+	for (unsigned int i = 0; i < ret->n_workers; i++) {
+		kvs_mailbox_call(&s->nodes[i].mailbox, node_snapshot,
+				 &ret->workers[i]);
+		ret->connections += ret->workers[i].data_connections;
+	}
+}
+
+struct rooms_arg {
+	struct kvs_room_info *v;
+	size_t n;
+	int err;
+};
+
+static void node_rooms(void *ctx, void *arg)
+{
+	const struct kvs_node *n = ctx;
+	struct rooms_arg *a = arg;
+	size_t more = n->worker->rooms.n;
+	struct kvs_room_info *v;
+
+	v = realloc(a->v, (a->n + more + 1) * sizeof(*v));
+	if (!v) {
+		a->err = -ENOMEM;
+		return;
+	}
+	a->v = v;
+	a->n += kvs_worker_rooms(n->worker, v + a->n, more);
+}
+
+int kvs_service_rooms(struct kvs_service *s, struct kvs_room_info **ret)
+{
+	struct rooms_arg a = { 0 };
+
+	for (unsigned int i = 0; i < s->front.n_nodes && !a.err; i++)
+		kvs_mailbox_call(&s->nodes[i].mailbox, node_rooms, &a);
+	if (a.err) {
+		free(a.v);
+		return a.err;
+	}
+	*ret = a.v;
+	return (int)a.n;
+}
+
+struct abort_arg {
+	uint64_t room;
+	int ret;
+};
+
+static void front_abort(void *ctx, void *arg)
+{
+	struct kvs_front *f = ctx;
+	struct abort_arg *a = arg;
+	const struct kvs_entry *e = kvs_directory_get(f, a->room);
+
+	a->ret = -ENOENT;
+	if (e)
+		a->ret = kvs_node_abort(&f->nodes[e->node], e->generation,
+					KVS_CAUSE_ENGINE_ABORT, ECANCELED,
+					"aborted by the operator");
+}
+
+int kvs_service_abort(struct kvs_service *s, uint64_t room)
+{
+	struct abort_arg a = { .room = room };
+
+	kvs_mailbox_call(&s->front.mailbox, front_abort, &a);
+	return a.ret;
+}
