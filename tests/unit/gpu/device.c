@@ -226,7 +226,24 @@ static void test_bad_copies_are_refused(void **state)
 			assert_int_equal(kvs_device_copy(d, &c), -EINVAL);
 		}
 	}
-	c.dir = KVS_COPY_H2D;
+	/* a good run first: another list, more of the same list */
+	{
+		const struct kvs_copy_run other[] = {
+			{ host, dev, 256, pages, 2 },
+			{ host, dev, 256, far, 2 },
+		};
+		const struct kvs_copy_run more[] = {
+			{ host, dev, 256, far, 1 },
+			{ host, dev, 256, far, 2 },
+		};
+
+		c.dir = KVS_COPY_H2D;
+		c.n_runs = 2;
+		c.runs = other;
+		assert_int_equal(kvs_device_copy(d, &c), -EINVAL);
+		c.runs = more;
+		assert_int_equal(kvs_device_copy(d, &c), -EINVAL);
+	}
 	c.runs = NULL;
 	assert_int_equal(kvs_device_copy(d, &c), -EINVAL);
 	assert_int_equal(c.order, 0);

@@ -180,7 +180,7 @@ static void check_round(struct kvs_device *d, struct kvs_rng *rng)
 					 513, 528, 576, 656, 4096 };
 	struct kvs_copy_run runs[4];
 	struct layer l[4];
-	uint32_t pages[64];
+	uint32_t pages[64] = { 0 };
 	uint32_t total = 1 + (uint32_t)kvs_rng_below(rng, 64);
 	uint32_t n = 1 + (uint32_t)kvs_rng_below(rng, total);
 	size_t n_layers = 1 + (size_t)kvs_rng_below(rng, 4);

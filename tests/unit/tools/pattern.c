@@ -108,7 +108,7 @@ static void test_every_bit_flip_is_found(void **state)
 static void test_several_flips_are_counted_and_visited(void **state)
 {
 	uint8_t p[LEN];
-	size_t want[40];
+	size_t want[40] = { 0 };
 	struct kvs_rng rng;
 	uint32_t round;
 
