@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DOC: workload
+ *
+ * What kvstage-send and kvstage-engine must agree on without a router between
+ * them: the requests (a trace or the generator), their room ids and nonces,
+ * the layout, which rank sends which layers, and what every byte is. Both
+ * take the same options and make the same workload of them.
+ *
+ *   room of request i     room_base + i
+ *   layers of rank r      [r * L / n, (r + 1) * L / n) of L layers, n ranks
+ *   bytes of a buffer     the pattern of (seed, room, kind, layer), page p
+ *                         of the request at p * item_len
+ *   bytes of an aux block the pattern of (seed, room, KVS_PATTERN_AUX, rank)
+ */
+#ifndef KVS_TOOLS_WORKLOAD_H
+#define KVS_TOOLS_WORKLOAD_H
+
+#include <argp.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kvstage/engine.h"
+#include "kvstage/layout.h"
+#include "tools/trace.h"
+
+#define KVS_WORKLOAD_MODEL "deepseek-v3" /* with KVS_WORKLOAD_LAYERS: */
+#define KVS_WORKLOAD_LAYERS 4u /* 4,608 bytes a token */
+#define KVS_WORKLOAD_REQUESTS 300u
+#define KVS_WORKLOAD_AUX 256u /* bytes */
+
+/**
+ * struct kvs_workload_opts - as given on the command line
+ * @trace: file; NULL: the generator
+ * @requests: how many at most
+ * @model: preset; NULL: KVS_WORKLOAD_MODEL, cut to KVS_WORKLOAD_LAYERS
+ * @tp: tensor parallel ranks of the model
+ * @layers: first so many layers; 0: all, see @model
+ * @page_size: tokens; 0: the model's
+ * @max_input: longer prompts are cut; 0: they are not
+ * @seed: of the generator and of the data
+ * @room_base: room id of the first request, not 0
+ * @aux_len: bytes of each rank's aux block
+ * @peer: name of the prefill instance
+ * @n_ranks: its ranks
+ */
+struct kvs_workload_opts {
+	const char *trace;
+	size_t requests;
+	const char *model;
+	uint32_t tp;
+	uint32_t layers;
+	uint32_t page_size;
+	uint32_t max_input;
+	uint64_t seed;
+	uint64_t room_base;
+	uint32_t aux_len;
+	const char *peer;
+	uint32_t n_ranks;
+};
+
+struct kvs_workload {
+	struct kvs_workload_opts o;
+	struct kvs_trace trace;
+	struct kvs_layout *layout; /* the whole model's, decode side */
+	uint32_t n_layers; /* highest layer of it, plus 1 */
+};
+
+/* argp child; its input is a struct kvs_workload_opts, which it fills with
+ * the defaults before the first option. */
+extern const struct argp kvs_workload_argp;
+/* The same defaults, for those who do not parse. */
+void kvs_workload_defaults(struct kvs_workload_opts *o);
+
+/**
+ * kvs_workload_open() - read or make the requests, and the layout
+ * @o: options
+ * @capacity: tokens of the caller's KV pool for the layout; 0: not said
+ * @ret: for kvs_workload_close(); the strings of @o must outlive it
+ * @err: message
+ * @errlen: its size
+ * Return: 0; -EINVAL, -ENOENT (model or trace), -ENODATA, -E2BIG, -ENOMEM.
+ */
+int kvs_workload_open(const struct kvs_workload_opts *o, uint64_t capacity,
+		      struct kvs_workload *ret, char *err, size_t errlen);
+void kvs_workload_close(struct kvs_workload *w);
+
+/* Of request @i, below w->trace.n. */
+uint64_t kvs_workload_room(const struct kvs_workload *w, size_t i);
+uint64_t kvs_workload_tokens(const struct kvs_workload *w, size_t i);
+void kvs_workload_nonce(const struct kvs_workload *w, size_t i,
+			unsigned char ret[16]);
+/* Pattern seed of a buffer, or of rank @layer's aux block with @kind
+ * KVS_PATTERN_AUX. */
+uint64_t kvs_workload_seed(const struct kvs_workload *w, uint64_t room,
+			   unsigned int kind, unsigned int layer);
+/* Items of a buffer that a request of @pages pages has. */
+uint32_t kvs_workload_items(const struct kvs_layer_buffer *b, uint32_t pages);
+uint32_t kvs_workload_pages(const struct kvs_workload *w, uint64_t tokens);
+
+/* Layers of @rank; none where there are more ranks than layers. */
+struct kvs_rank_slice kvs_workload_slice(const struct kvs_workload *w,
+					 uint32_t rank);
+/**
+ * kvs_workload_rank_layout() - the buffers of one rank, in layout order
+ * @ret: as of kvs_layout_dup(); a rank without layers gets the first buffer,
+ *       for a layout cannot be empty, and sends nothing of it
+ * Return: 0, -ENOMEM.
+ */
+int kvs_workload_rank_layout(const struct kvs_workload *w, uint32_t rank,
+			     struct kvs_layout **ret);
+
+#endif /* KVS_TOOLS_WORKLOAD_H */
