@@ -182,7 +182,8 @@ static uint32_t kvs_preset_row(const struct kvs_preset *p, uint32_t tp,
 
 	switch (p->attention) {
 	case KVS_ATTENTION_MHA:
-		if (tp > p->heads ? tp % p->heads : p->heads % tp)
+		if (!p->heads ||
+		    (tp > p->heads ? tp % p->heads : p->heads % tp))
 			return 0;
 		/* more ranks than heads: some hold the same head */
 		heads = tp > p->heads ? 1 : p->heads / tp;

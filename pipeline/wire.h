@@ -78,11 +78,12 @@ struct kvs_msg_hello {
 	uint64_t caps;
 	uint64_t instance; /* of the sending process */
 	uint64_t session; /* reply: token; role data: the token */
-	uint32_t rank; /* in a reply this, n_ranks and name are the sender's */
+	uint32_t rank; /* in a reply this and n_ranks are the sender's */
 	uint32_t n_ranks;
 	uint32_t worker; /* role data; else 0 */
 	uint32_t keepalive_ms; /* 0: none */
-	char name[KVS_PEER_NAME]; /* peer (prefill instance); never empty */
+	char name[KVS_PEER_NAME]; /* peer (prefill instance); never empty; in a
+				   * reply not looked at */
 };
 
 struct kvs_msg_layout {

@@ -94,9 +94,8 @@ static uint64_t model_bytes(const struct pool *p, const struct kvs_geometry *g,
 
 	for (done = 0; done < g->tokens; done += p->l.page_size)
 		pages++;
-	if (kvs_buffer_kind_is_paged(p->b[b].kind))
-		items = pages;
-	else if (p->b[b].kind == KVS_BUFFER_SWA && pages < items)
+	if (kvs_buffer_kind_is_paged(p->b[b].kind) ||
+	    (p->b[b].kind == KVS_BUFFER_SWA && pages < items))
 		items = pages;
 	return items * p->b[b].item_len;
 }

@@ -777,7 +777,7 @@ static void wire_encode_refuses(void **state)
 	assert_int_equal(kvs_wire_encode(&b->m, b->buf, sizeof(b->buf)),
 			 -EINVAL);
 	encode_random(b, KVS_WIRE_HELLO, 4);
-	strcpy(b->m.hello.name, "a\nb");
+	memcpy(b->m.hello.name, "a\nb", 4);
 	assert_int_equal(kvs_wire_encode(&b->m, b->buf, sizeof(b->buf)),
 			 -EINVAL);
 	encode_random(b, KVS_WIRE_ERROR, 4);
@@ -790,11 +790,12 @@ static void wire_encode_refuses(void **state)
 static void wire_encode_cleans_text(void **state)
 {
 	struct bench *b = *state;
+	static const char dirty[] = "a\nb\303\266\377c\303";
 	struct kvs_msg m = { .type = KVS_WIRE_ERROR, .error.err = EPROTO };
 	char small[8];
 	int len;
 
-	strcpy(m.error.text, "a\nb\303\266\377c\303");
+	memcpy(m.error.text, dirty, sizeof(dirty));
 	len = kvs_wire_encode(&m, b->buf, sizeof(b->buf));
 	assert_true(len > 0);
 	assert_int_equal(decode_exact(b, b->buf, (size_t)len), 0);

@@ -42,8 +42,8 @@ static void kvs_random_text(struct kvs_rng *r, char *text, size_t size,
 
 		if (used + strlen(c) >= size)
 			break;
-		memcpy(text + used, c, strlen(c));
-		used += strlen(c);
+		while (*c)
+			text[used++] = *c++;
 	}
 }
 
