@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Writes the inputs that the fuzz targets start from: "make_corpus DIR" fills
+ * DIR/wire and DIR/ranges, which must exist. The encoder makes one of each
+ * message; some are then cut, changed in a byte, or made to lie about a
+ * count. Same output every time.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/assert.h"
+#include "lib/rng.h"
+#include "pipeline/wire.h"
+#include "tests/unit/pipeline/wire_random.h"
+
+struct corpus {
+	const char *dir;
+	struct kvs_rng rng;
+	struct kvs_wire_scratch scratch;
+	_Alignas(8) unsigned char buf[KVS_FRAME_MAX];
+	int err;
+};
+
+static void corpus_write(struct corpus *c, const char *sub, const char *name,
+			 const void *bytes, size_t len)
+{
+	char path[4096];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/%s/%s", c->dir, sub, name);
+	f = fopen(path, "wb");
+	if (!f || fwrite(bytes, 1, len, f) != len || fflush(f)) {
+		fprintf(stderr, "%s: %s\n", path, strerror(errno));
+		c->err = 1;
+	}
+	if (f && fclose(f))
+		c->err = 1;
+}
+
+static void corpus_message(struct corpus *c, unsigned int type)
+{
+	const char *name = kvs_wire_type_name(type);
+	struct kvs_msg m;
+	char path[64];
+	int len, i;
+
+	kvs_wire_random(&c->rng, (enum kvs_wire_type)type, 5, &c->scratch, &m);
+	len = kvs_wire_encode(&m, c->buf, sizeof(c->buf));
+	KVS_ASSERT(len > 0);
+	corpus_write(c, "wire", name, c->buf, (size_t)len);
+	snprintf(path, sizeof(path), "%s-cut", name);
+	corpus_write(c, "wire", path, c->buf,
+		     (size_t)kvs_rng_below(&c->rng, (uint64_t)len));
+	for (i = 0; i < 3; i++) {
+		size_t at = kvs_rng_below(&c->rng, (uint64_t)len);
+		unsigned char was = c->buf[at];
+
+		c->buf[at] ^= (unsigned char)(1 + kvs_rng_below(&c->rng, 255));
+		snprintf(path, sizeof(path), "%s-byte-%zu", name, at);
+		corpus_write(c, "wire", path, c->buf, (size_t)len);
+		c->buf[at] = was;
+	}
+	/* the count of an array, or whatever the message has there */
+	memset(c->buf + (type == KVS_WIRE_GRANT ? 72 : 24), 0xff, 4);
+	snprintf(path, sizeof(path), "%s-count", name);
+	corpus_write(c, "wire", path, c->buf, (size_t)len);
+	/* the length of the frame */
+	memset(c->buf + 8, 0xff, 4);
+	snprintf(path, sizeof(path), "%s-length", name);
+	corpus_write(c, "wire", path, c->buf, (size_t)len);
+}
+
+static void corpus_ranges(struct corpus *c)
+{
+	static const char *const names[] = { "few", "some", "many", "most" };
+	unsigned char v[257];
+	size_t i, n;
+
+	for (n = 0; n < KVS_ARRAY_SIZE(names); n++) {
+		v[0] = (unsigned char)(3 + 20 * n);
+		for (i = 1; i < sizeof(v); i++)
+			v[i] = (unsigned char)kvs_rng_next(&c->rng);
+		corpus_write(c, "ranges", names[n], v, 9 + 80 * n);
+	}
+	/* every byte in turn, then backwards with gaps that close */
+	v[0] = 63;
+	for (i = 0; i < 128; i++) {
+		v[1 + 2 * i] = (unsigned char)(2 * i);
+		v[2 + 2 * i] = 2;
+	}
+	corpus_write(c, "ranges", "forwards", v, sizeof(v));
+	for (i = 0; i < 128; i++) {
+		v[1 + 2 * i] = (unsigned char)(i < 64 ? 252 - 4 * i
+						      : 4 * (i - 64) + 2);
+		v[2 + 2 * i] = 2;
+	}
+	corpus_write(c, "ranges", "backwards", v, sizeof(v));
+}
+
+int main(int argc, char **argv)
+{
+	static struct corpus c;
+	unsigned int type;
+
+	if (argc != 2) {
+		fprintf(stderr, "usage: %s DIR\n", argv[0]);
+		return 2;
+	}
+	c.dir = argv[1];
+	kvs_rng_init(&c.rng, 1);
+	for (type = KVS_WIRE_HELLO; type < KVS_WIRE_TYPE_MAX; type++)
+		corpus_message(&c, type);
+	corpus_ranges(&c);
+	return c.err;
+}
