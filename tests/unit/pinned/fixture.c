@@ -18,7 +18,7 @@ static void die(const char *what)
 
 void fixture_init(struct fixture *f)
 {
-	strcpy(f->root, "/tmp/kvs-fixture-XXXXXX");
+	snprintf(f->root, sizeof(f->root), "/tmp/kvs-fixture-XXXXXX");
 	if (!mkdtemp(f->root))
 		die("mkdtemp");
 }
