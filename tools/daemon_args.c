@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <argp.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/daemon_args.h"
+#include "tools/daemon_listen.h"
+
+#define KVS_KEY_CONFIG 'c'
+#define KVS_KEY_CHECK 0x100
+#define KVS_KEY_PRINT 0x101
+#define KVS_KEY_SETTING 0x1000 /* + index of the setting */
+
+#define KVS_OPTION_NAME 64
+#define KVS_OPTION_DOC 512
+
+static const struct argp_option kvs_daemon_fixed[] = {
+	{ "config", KVS_KEY_CONFIG, "FILE", 0,
+	  "Read settings from FILE, kvstaged.conf(5); read again on SIGHUP",
+	  0 },
+	{ "check-config", KVS_KEY_CHECK, NULL, 0,
+	  "Check the settings and exit: 0 good, 2 not", 0 },
+	{ "print-config", KVS_KEY_PRINT, NULL, 0,
+	  "Print all settings as a file and exit", 0 },
+};
+
+#define KVS_FIXED (sizeof(kvs_daemon_fixed) / sizeof(kvs_daemon_fixed[0]))
+
+/* The generated part of the option table, with the texts it points to. */
+struct kvs_daemon_options {
+	struct argp_option *table;
+	char (*name)[KVS_OPTION_NAME];
+	char (*doc)[KVS_OPTION_DOC];
+};
+
+static const char *kvs_option_arg(const char *type)
+{
+	static const struct {
+		const char *type, *arg;
+	} args[] = {
+		{ "size", "SIZE" },   { "duration", "TIME" },
+		{ "number", "N" },    { "bool", "yes|no" },
+		{ "string", "TEXT" }, { "choice", "CHOICE" },
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof(args) / sizeof(args[0]); i++)
+		if (!strcmp(args[i].type, type))
+			return args[i].arg;
+	return "VALUE";
+}
+
+static void kvs_option_name(const struct kvs_setting_info *info, char *buf)
+{
+	snprintf(buf, KVS_OPTION_NAME, "%s-%s", info->section, info->key);
+	for (; *buf; buf++)
+		if (*buf == '_')
+			*buf = '-';
+}
+
+static void kvs_daemon_options_free(struct kvs_daemon_options *o)
+{
+	free(o->table);
+	free(o->name);
+	free(o->doc);
+}
+
+static int kvs_daemon_options_make(struct kvs_daemon_options *o)
+{
+	const struct kvs_setting_info *info;
+	unsigned int n = 0, i;
+
+	while (kvs_setting_info(n))
+		n++;
+	o->table = calloc(n + KVS_FIXED + 1, sizeof(*o->table));
+	o->name = calloc(n, sizeof(*o->name));
+	o->doc = calloc(n, sizeof(*o->doc));
+	if (!o->table || !o->name || !o->doc) {
+		kvs_daemon_options_free(o);
+		return -ENOMEM;
+	}
+	memcpy(o->table, kvs_daemon_fixed, sizeof(kvs_daemon_fixed));
+	for (i = 0; (info = kvs_setting_info(i)); i++) {
+		kvs_option_name(info, o->name[i]);
+		snprintf(o->doc[i], sizeof(o->doc[i]), "%s (%s; default %s)",
+			 info->text, info->range,
+			 *info->def ? info->def : "empty");
+		o->table[KVS_FIXED + i] = (struct argp_option){
+			.name = o->name[i],
+			.key = (int)(KVS_KEY_SETTING + i),
+			.arg = kvs_option_arg(info->type),
+			.doc = o->doc[i],
+			.group = 1,
+		};
+	}
+	return 0;
+}
+
+static int kvs_daemon_args_add(struct kvs_daemon_args *a, unsigned int setting,
+			       const char *value)
+{
+	struct kvs_daemon_option *v;
+
+	v = realloc(a->options, (a->n_options + 1) * sizeof(*v));
+	if (!v)
+		return -ENOMEM;
+	v[a->n_options++] = (struct kvs_daemon_option){
+		.setting = setting,
+		.value = value,
+	};
+	a->options = v;
+	return 0;
+}
+
+static error_t kvs_daemon_arg(int key, char *arg, struct argp_state *state)
+{
+	struct kvs_daemon_args *a = state->input;
+
+	switch (key) {
+	case KVS_KEY_CONFIG:
+		if (a->config)
+			argp_error(state, "--config is given twice");
+		a->config = arg;
+		return 0;
+	case KVS_KEY_CHECK:
+		a->check = true;
+		return 0;
+	case KVS_KEY_PRINT:
+		a->print = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		argp_error(state, "unexpected argument \"%s\"", arg);
+		return EINVAL;
+	default:
+		break;
+	}
+	/* argp's own keys lie outside our range, above and below */
+	if (key < KVS_KEY_SETTING || key >= 0x1000000 ||
+	    !kvs_setting_info((unsigned int)key - KVS_KEY_SETTING))
+		return ARGP_ERR_UNKNOWN;
+	return -kvs_daemon_args_add(a, (unsigned int)key - KVS_KEY_SETTING,
+				    arg);
+}
+
+int kvs_daemon_args_parse(int argc, char **argv,
+			  struct kvs_daemon_args *ret_args)
+{
+	static const char doc[] =
+		"Receives KV caches from prefill nodes into pinned host memory "
+		"and hands complete ones to the decode engines of this node.\v"
+		"Options win over the file. Exit status: 0 stopped as asked, 1 "
+		"failed, 2 wrong option or setting. See kvstaged(8).";
+	struct kvs_daemon_options o;
+	struct kvs_daemon_args args = { 0 };
+	struct argp argp = {
+		.parser = kvs_daemon_arg,
+		.doc = doc,
+	};
+	int ret;
+
+	ret = kvs_daemon_options_make(&o);
+	if (ret)
+		return ret;
+	argp.options = o.table;
+	argp_program_version = "kvstaged " KVS_VERSION;
+	argp_err_exit_status = 2;
+	ret = -argp_parse(&argp, argc, argv, 0, NULL, &args);
+	kvs_daemon_options_free(&o);
+	if (ret) {
+		kvs_daemon_args_fini(&args);
+		return ret;
+	}
+	*ret_args = args;
+	return 0;
+}
+
+void kvs_daemon_args_fini(struct kvs_daemon_args *args)
+{
+	free(args->options);
+	args->options = NULL;
+	args->n_options = 0;
+}
+
+int kvs_daemon_args_settings(const struct kvs_daemon_args *args,
+			     struct kvs_settings *ret_s, char *err,
+			     size_t errlen)
+{
+	struct kvs_settings s;
+	unsigned int i;
+	int ret;
+
+	kvs_settings_init(&s);
+	if (args->config) {
+		ret = kvs_settings_load(&s, args->config, err, errlen);
+		if (ret)
+			return ret;
+	}
+	for (i = 0; i < args->n_options; i++) {
+		const struct kvs_daemon_option *o = &args->options[i];
+		char name[KVS_OPTION_NAME], text[512];
+
+		kvs_option_name(kvs_setting_info(o->setting), name);
+		ret = kvs_settings_set(&s, name, o->value, text, sizeof(text));
+		if (ret) {
+			snprintf(err, errlen, "option --%s: %s", name, text);
+			return ret;
+		}
+	}
+	ret = kvs_settings_check(&s, err, errlen);
+	if (!ret)
+		ret = kvs_listen_check("listen.address", s.listen_address, err,
+				       errlen);
+	if (!ret && strcmp(s.http_address, "off"))
+		ret = kvs_listen_check("http.address", s.http_address, err,
+				       errlen);
+	if (!ret)
+		*ret_s = s;
+	return ret;
+}

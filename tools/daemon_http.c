@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DOC: daemon http
+ *
+ * Read-only, on loopback, on the main thread. A scrape asks every worker for
+ * one turn, so its numbers belong together.
+ */
+#include <errno.h>
+#include <event2/buffer.h>
+#include <event2/event.h>
+#include <event2/http.h>
+#include <event2/keyvalq_struct.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/log.h"
+#include "pipeline/metrics.h"
+#include "tools/daemon.h"
+
+#define KVS_HTTP_TIMEOUT 10 /* s a connection may be idle */
+#define KVS_HTTP_HEADERS_MAX 16384 /* bytes */
+#define KVS_HTTP_BODY_MAX 4096 /* bytes; we read none */
+
+struct kvs_http {
+	struct kvs_daemon *d;
+	struct evhttp *http;
+};
+
+static void kvs_http_reply(struct evhttp_request *req, int code,
+			   const char *reason, const char *type,
+			   const char *text, size_t len)
+{
+	struct evkeyvalq *out = evhttp_request_get_output_headers(req);
+	struct evbuffer *body = evbuffer_new();
+
+	if (!body || evbuffer_add(body, text, len) ||
+	    evhttp_add_header(out, "Content-Type", type) ||
+	    evhttp_add_header(out, "Cache-Control", "no-store")) {
+		evhttp_send_error(req, HTTP_INTERNAL, NULL);
+	} else {
+		evhttp_send_reply(req, code, reason, body);
+	}
+	if (body)
+		evbuffer_free(body);
+}
+
+static void kvs_http_text(struct evhttp_request *req, int code,
+			  const char *reason, const char *text)
+{
+	char line[512];
+	int n = snprintf(line, sizeof(line), "%s\n", text);
+
+	kvs_http_reply(req, code, reason, "text/plain; charset=utf-8", line,
+		       n < (int)sizeof(line) ? (size_t)n : sizeof(line) - 1);
+}
+
+static void kvs_http_metrics(struct kvs_http *h, struct evhttp_request *req)
+{
+	struct kvs_snapshot *s;
+	char *text;
+	size_t len;
+	int ret;
+
+	ret = kvs_daemon_snapshot(h->d, &s);
+	if (!ret) {
+		ret = kvs_metrics_text(s, &text, &len);
+		free(s);
+	}
+	if (ret) {
+		kvs_http_text(req, HTTP_INTERNAL, "Internal Server Error",
+			      strerror(-ret));
+		return;
+	}
+	kvs_http_reply(req, HTTP_OK, "OK", KVS_METRICS_CONTENT_TYPE, text, len);
+	free(text);
+}
+
+static void kvs_http_healthz(struct kvs_http *h, struct evhttp_request *req)
+{
+	(void)h;
+	kvs_http_text(req, HTTP_OK, "OK", "ok");
+}
+
+static void kvs_http_readyz(struct kvs_http *h, struct evhttp_request *req)
+{
+	struct kvs_snapshot *s = NULL;
+	char text[256];
+
+	if (h->d->state == KVS_DAEMON_RUNNING &&
+	    !kvs_daemon_snapshot(h->d, &s) && s->ready)
+		kvs_http_text(req, HTTP_OK, "OK", "ready");
+	else
+		kvs_http_text(req, HTTP_SERVUNAVAIL, "Service Unavailable",
+			      kvs_daemon_status(h->d, text, sizeof(text)));
+	free(s);
+}
+
+static void kvs_http_index(struct kvs_http *h, struct evhttp_request *req)
+{
+	(void)h;
+	kvs_http_text(req, HTTP_OK, "OK",
+		      "kvstaged " KVS_VERSION ": /metrics /healthz /readyz");
+}
+
+static void kvs_http_request(struct evhttp_request *req, void *arg)
+{
+	static const struct {
+		const char *path;
+		void (*fn)(struct kvs_http *h, struct evhttp_request *req);
+	} paths[] = {
+		{ "/metrics", kvs_http_metrics },
+		{ "/healthz", kvs_http_healthz },
+		{ "/readyz", kvs_http_readyz },
+		{ "/", kvs_http_index },
+	};
+	const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(req);
+	const char *path = uri ? evhttp_uri_get_path(uri) : NULL;
+	enum evhttp_cmd_type method = evhttp_request_get_command(req);
+	size_t i;
+
+	if (method != EVHTTP_REQ_GET && method != EVHTTP_REQ_HEAD) {
+		if (!evhttp_add_header(evhttp_request_get_output_headers(req),
+				       "Allow", "GET, HEAD"))
+			kvs_http_text(req, HTTP_BADMETHOD, "Method Not Allowed",
+				      "only GET and HEAD");
+		else
+			evhttp_send_error(req, HTTP_INTERNAL, NULL);
+		return;
+	}
+	if (!path || !*path)
+		path = "/";
+	for (i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
+		if (!strcmp(path, paths[i].path)) {
+			paths[i].fn(arg, req);
+			return;
+		}
+	}
+	kvs_http_text(req, HTTP_NOTFOUND, "Not Found", "no such page");
+}
+
+int kvs_http_start(struct kvs_daemon *d, struct kvs_http **ret, char *err,
+		   size_t errlen)
+{
+	const struct kvs_settings *s = &d->settings;
+	struct kvs_http *h;
+	unsigned int port;
+	int fd = -1, r;
+
+	*ret = NULL;
+	if (!strcmp(s->http_address, "off"))
+		return 0;
+	h = calloc(1, sizeof(*h));
+	if (h)
+		h->http = evhttp_new(d->base);
+	if (!h || !h->http) {
+		snprintf(err, errlen, "%s", strerror(ENOMEM));
+		free(h);
+		return -ENOMEM;
+	}
+	h->d = d;
+	evhttp_set_timeout(h->http, KVS_HTTP_TIMEOUT);
+	evhttp_set_max_headers_size(h->http, KVS_HTTP_HEADERS_MAX);
+	evhttp_set_max_body_size(h->http, KVS_HTTP_BODY_MAX);
+	/* all of them, so that the answer is our 405 and not evhttp's 501 */
+	evhttp_set_allowed_methods(
+		h->http, EVHTTP_REQ_GET | EVHTTP_REQ_HEAD | EVHTTP_REQ_POST |
+				 EVHTTP_REQ_PUT | EVHTTP_REQ_DELETE |
+				 EVHTTP_REQ_OPTIONS | EVHTTP_REQ_PATCH);
+	evhttp_set_gencb(h->http, kvs_http_request, h);
+	r = kvs_listen_tcp("http.address", s->http_address, &fd, d->http_bound,
+			   &port, err, errlen);
+	if (r)
+		goto out_free;
+	if (!evhttp_accept_socket_with_handle(h->http, fd)) {
+		snprintf(err, errlen, "http.address: cannot accept: %s",
+			 strerror(ENOMEM));
+		close(fd);
+		r = -ENOMEM;
+		goto out_free;
+	}
+	if (*s->http_port_file)
+		r = kvs_port_file_write("http.port_file", s->http_port_file,
+					port, err, errlen);
+	if (r)
+		goto out_free;
+	*ret = h;
+	return 0;
+out_free:
+	evhttp_free(h->http);
+	free(h);
+	return r;
+}
+
+void kvs_http_stop(struct kvs_http *h)
+{
+	if (!h)
+		return;
+	evhttp_free(h->http);
+	free(h);
+}

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "rdma/addr.h"
+#include "tools/daemon_listen.h"
+
+static int kvs_listen_resolve(const char *setting, const char *address,
+			      struct kvs_addr *ret_addr, char *err,
+			      size_t errlen)
+{
+	char why[256];
+	unsigned int i;
+	int ret;
+
+	ret = kvs_addr_parse(address, true, ret_addr, why, sizeof(why));
+	if (ret) {
+		snprintf(err, errlen, "%s = \"%s\": %s", setting, address, why);
+		return ret;
+	}
+	for (i = 0; i < ret_addr->n; i++) {
+		const struct sockaddr *sa =
+			(const struct sockaddr *)&ret_addr->a[i].ss;
+
+		if (!kvs_addr_is_loopback(sa)) {
+			snprintf(err, errlen,
+				 "%s = \"%s\": not a loopback address, and "
+				 "peers are not authenticated: whoever reached "
+				 "it could do as they like; allowed: "
+				 "127.0.0.1:PORT, [::1]:PORT, localhost:PORT",
+				 setting, address);
+			return -EINVAL;
+		}
+	}
+	return 0;
+}
+
+int kvs_listen_check(const char *setting, const char *address, char *err,
+		     size_t errlen)
+{
+	struct kvs_addr addr;
+
+	return kvs_listen_resolve(setting, address, &addr, err, errlen);
+}
+
+static int kvs_listen_bind(const struct sockaddr *sa, socklen_t len,
+			   int *ret_fd)
+{
+	int fd, one = 1, ret;
+
+	fd = socket(sa->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
+		    0);
+	if (fd < 0)
+		return -errno;
+	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) ||
+	    bind(fd, sa, len) || listen(fd, SOMAXCONN)) {
+		ret = -errno;
+		close(fd);
+		return ret;
+	}
+	*ret_fd = fd;
+	return 0;
+}
+
+int kvs_listen_tcp(const char *setting, const char *address, int *ret_fd,
+		   char *ret_bound, unsigned int *ret_port, char *err,
+		   size_t errlen)
+{
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof(ss);
+	struct kvs_addr addr;
+	char text[KVS_ADDR_STR];
+	unsigned int i;
+	int fd = -1, ret;
+
+	ret = kvs_listen_resolve(setting, address, &addr, err, errlen);
+	if (ret)
+		return ret;
+	/* of a name's addresses, one that exists here is enough */
+	ret = -EADDRNOTAVAIL;
+	for (i = 0; i < addr.n && ret; i++)
+		ret = kvs_listen_bind((const struct sockaddr *)&addr.a[i].ss,
+				      addr.a[i].len, &fd);
+	if (!ret && getsockname(fd, (struct sockaddr *)&ss, &len)) {
+		ret = -errno;
+		close(fd);
+	}
+	if (ret) {
+		snprintf(err, errlen, "%s = \"%s\": cannot listen: %s", setting,
+			 address, strerror(-ret));
+		return ret;
+	}
+	kvs_addr_format((const struct sockaddr *)&ss, len, text);
+	snprintf(ret_bound, KVS_LISTEN_STR, "%s", text);
+	*ret_port = ntohs(ss.ss_family == AF_INET6
+				  ? ((struct sockaddr_in6 *)&ss)->sin6_port
+				  : ((struct sockaddr_in *)&ss)->sin_port);
+	*ret_fd = fd;
+	return 0;
+}
+
+/* @path fits: the settings' check has seen to that. */
+static int kvs_unix_address(const char *path, struct sockaddr_un *ret_sun)
+{
+	size_t n = strlen(path);
+
+	memset(ret_sun, 0, sizeof(*ret_sun));
+	ret_sun->sun_family = AF_UNIX;
+	if (n >= sizeof(ret_sun->sun_path))
+		return -ENAMETOOLONG;
+	memcpy(ret_sun->sun_path, path, n);
+	return 0;
+}
+
+/* Does somebody accept there? */
+static bool kvs_unix_is_live(const char *path)
+{
+	struct sockaddr_un sun;
+	bool live;
+	int fd;
+
+	if (kvs_unix_address(path, &sun))
+		return false;
+	/* a listener with a full backlog is alive: EAGAIN */
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return true;
+	live = !connect(fd, (struct sockaddr *)&sun, sizeof(sun)) ||
+	       (errno != ECONNREFUSED && errno != ENOENT &&
+		errno != EPROTOTYPE);
+	if (!live && errno == EPROTOTYPE) {
+		close(fd);
+		fd = socket(AF_UNIX,
+			    SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+		live = fd < 0 ||
+		       !connect(fd, (struct sockaddr *)&sun, sizeof(sun)) ||
+		       (errno != ECONNREFUSED && errno != ENOENT);
+	}
+	if (fd >= 0)
+		close(fd);
+	return live;
+}
+
+static int kvs_lock_name(const char *path, char *buf, size_t len)
+{
+	int n = snprintf(buf, len, "%s.lock", path);
+
+	return n < 0 || (size_t)n >= len ? -ENAMETOOLONG : 0;
+}
+
+/* Lock the file that is at @name now: its last owner may just remove it. */
+static int kvs_lock_take(const char *name, int *ret_fd)
+{
+	for (;;) {
+		struct stat mine, there;
+		int ret = 0, fd;
+
+		fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW,
+			  0600);
+		if (fd < 0)
+			return -errno;
+		if (flock(fd, LOCK_EX | LOCK_NB) || fstat(fd, &mine))
+			ret = -errno;
+		if (!ret && !stat(name, &there) &&
+		    mine.st_dev == there.st_dev &&
+		    mine.st_ino == there.st_ino) {
+			*ret_fd = fd;
+			return 0;
+		}
+		close(fd);
+		if (ret)
+			return ret;
+	}
+}
+
+int kvs_unix_claim(const char *setting, const char *path, int *ret_lock,
+		   char *err, size_t errlen)
+{
+	char name[PATH_MAX];
+	struct stat st;
+	int fd = -1, ret;
+
+	ret = kvs_lock_name(path, name, sizeof(name));
+	if (!ret)
+		ret = kvs_lock_take(name, &fd);
+	if (ret == -EWOULDBLOCK) {
+		snprintf(err, errlen,
+			 "%s = \"%s\": another kvstaged has it (%s is locked); "
+			 "stop that one or choose another path",
+			 setting, path, name);
+		return -EADDRINUSE;
+	}
+	if (ret) {
+		snprintf(err, errlen,
+			 "%s = \"%s\": cannot make %s: %s; the folder must "
+			 "exist and be ours to write",
+			 setting, path, name, strerror(-ret));
+		return ret;
+	}
+	if (lstat(path, &st)) {
+		ret = errno == ENOENT ? 0 : -errno;
+		if (ret)
+			snprintf(err, errlen, "%s = \"%s\": %s", setting, path,
+				 strerror(-ret));
+	} else if (!S_ISSOCK(st.st_mode)) {
+		ret = -EEXIST;
+		snprintf(err, errlen,
+			 "%s = \"%s\": there is something that is not a "
+			 "socket; remove it or choose another path",
+			 setting, path);
+	} else if (kvs_unix_is_live(path)) {
+		ret = -EADDRINUSE;
+		snprintf(err, errlen,
+			 "%s = \"%s\": another process listens there; stop it "
+			 "or choose another path",
+			 setting, path);
+	} else if (unlink(path) && errno != ENOENT) {
+		ret = -errno;
+		snprintf(err, errlen,
+			 "%s = \"%s\": cannot remove a stale socket: %s",
+			 setting, path, strerror(-ret));
+	}
+	if (ret) {
+		/* the file goes while we have it, or it would stay behind */
+		unlink(name);
+		close(fd);
+		return ret;
+	}
+	*ret_lock = fd;
+	return 0;
+}
+
+int kvs_unix_listen(const char *setting, const char *path, int *ret_fd,
+		    char *err, size_t errlen)
+{
+	struct sockaddr_un sun;
+	mode_t mask;
+	int fd = -1, ret;
+
+	ret = kvs_unix_address(path, &sun);
+	if (!ret) {
+		mask = umask(0177);
+		ret = kvs_listen_bind((struct sockaddr *)&sun, sizeof(sun),
+				      &fd);
+		umask(mask);
+	}
+	if (ret) {
+		snprintf(err, errlen, "%s = \"%s\": cannot listen: %s", setting,
+			 path, strerror(-ret));
+		return ret;
+	}
+	*ret_fd = fd;
+	return 0;
+}
+
+void kvs_unix_release(const char *path, int lock)
+{
+	char name[PATH_MAX];
+
+	if (lock < 0)
+		return;
+	unlink(path);
+	if (!kvs_lock_name(path, name, sizeof(name)))
+		unlink(name);
+	close(lock);
+}
+
+int kvs_port_file_write(const char *setting, const char *path,
+			unsigned int port, char *err, size_t errlen)
+{
+	char name[PATH_MAX];
+	int fd = -1, n, ret = 0;
+
+	n = snprintf(name, sizeof(name), "%s.new", path);
+	if (n < 0 || (size_t)n >= sizeof(name))
+		ret = -ENAMETOOLONG;
+	if (!ret) {
+		fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+		if (fd < 0 || dprintf(fd, "%u\n", port) < 0)
+			ret = -errno;
+		if (fd >= 0)
+			close(fd);
+	}
+	/* who waits for the file never sees half of it */
+	if (!ret && rename(name, path))
+		ret = -errno;
+	if (ret)
+		snprintf(err, errlen, "%s = \"%s\": cannot write it: %s",
+			 setting, path, strerror(-ret));
+	return ret;
+}

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What kvstagectl(1) is told. Ids of 64 bits (room, generation, instance) are
+ * texts: many readers of JSON keep numbers as doubles.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/clock.h"
+#include "lib/err.h"
+#include "lib/units.h"
+#include "tools/daemon.h"
+
+/* One answer being written; the first error ends it. */
+struct kvs_report {
+	struct kvs_daemon *d;
+	const json_t *request;
+	FILE *f;
+	int ret;
+	char err[512];
+};
+
+static void kvs_report_fail(struct kvs_report *r, int ret, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static void kvs_report_fail(struct kvs_report *r, int ret, const char *fmt, ...)
+{
+	va_list ap;
+
+	r->ret = ret;
+	va_start(ap, fmt);
+	vsnprintf(r->err, sizeof(r->err), fmt, ap);
+	va_end(ap);
+}
+
+/* Takes over @o, which may be NULL: json_pack() out of memory. */
+static void kvs_report_line(struct kvs_report *r, json_t *o)
+{
+	char *text = o ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(12))
+		       : NULL;
+
+	if (text)
+		fprintf(r->f, "%s\n", text);
+	else if (!r->ret)
+		kvs_report_fail(r, -ENOMEM, "%s", strerror(ENOMEM));
+	free(text);
+	json_decref(o);
+}
+
+static json_t *kvs_json_u64(uint64_t v)
+{
+	return json_integer(v > INT64_MAX ? INT64_MAX : (json_int_t)v);
+}
+
+static json_t *kvs_json_id(uint64_t v)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "%" PRIu64, v);
+	return json_string(text);
+}
+
+static json_t *kvs_json_seconds(uint64_t ns)
+{
+	return json_real((double)ns / (double)KVS_NSEC_PER_SEC);
+}
+
+static void kvs_report_status(struct kvs_report *r)
+{
+	struct kvs_daemon *d = r->d;
+	uint64_t live = 0, waiting = 0, held = 0, held_bytes = 0, bytes = 0;
+	uint64_t done = 0, failed = 0;
+	struct kvs_snapshot *s;
+	char status[256];
+	unsigned int w, i;
+
+	if (kvs_daemon_snapshot(d, &s)) {
+		kvs_report_fail(r, -ENOMEM, "%s", strerror(ENOMEM));
+		return;
+	}
+	for (w = 0; w < s->n_workers; w++) {
+		const struct kvs_worker_snapshot *ws = &s->workers[w];
+
+		live += ws->rooms_live;
+		waiting += ws->rooms_waiting;
+		held += ws->rooms_held;
+		bytes += ws->stats.received_bytes;
+		done += ws->stats.rooms_done;
+		for (i = 0; i < KVS_CAUSE_MAX; i++) {
+			held_bytes += ws->held_bytes[i];
+			failed += ws->stats.failures[i];
+		}
+	}
+	kvs_report_line(
+		r,
+		json_pack("{s:s, s:s, s:s, s:i, s:o, s:o, s:s, s:s, s:s, s:s, "
+			  "s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+			  "state", kvs_daemon_state_name[d->state], "status",
+			  kvs_daemon_status(d, status, sizeof(status)),
+			  "version", KVS_VERSION, "pid", (int)getpid(),
+			  "instance", kvs_json_id(s->instance), "uptime_s",
+			  kvs_json_seconds(s->uptime), "listen", d->listen,
+			  "http", d->http_bound, "engine_socket",
+			  d->settings.engine_socket, "tcp_engine",
+			  s->tcp_engine ? s->tcp_engine : "", "sessions",
+			  kvs_json_u64(s->sessions), "engines",
+			  kvs_json_u64(s->engines), "connections",
+			  kvs_json_u64(s->connections), "rooms_live",
+			  kvs_json_u64(live), "rooms_waiting",
+			  kvs_json_u64(waiting), "rooms_held",
+			  kvs_json_u64(held), "held_bytes",
+			  kvs_json_u64(held_bytes), "received_bytes",
+			  kvs_json_u64(bytes), "rooms_done", kvs_json_u64(done),
+			  "rooms_failed", kvs_json_u64(failed)));
+	free(s);
+}
+
+static bool kvs_report_has_service(struct kvs_report *r)
+{
+	char status[256];
+
+	if (r->d->state == KVS_DAEMON_RUNNING ||
+	    r->d->state == KVS_DAEMON_DRAINING)
+		return true;
+	kvs_report_fail(r, -EAGAIN, "the daemon is not ready: %s",
+			kvs_daemon_status(r->d, status, sizeof(status)));
+	return false;
+}
+
+static void kvs_report_rooms(struct kvs_report *r)
+{
+	struct kvs_room_info *v = NULL;
+	int n, i;
+
+	if (!kvs_report_has_service(r))
+		return;
+	n = kvs_service_rooms(r->d->svc, &v);
+	if (n < 0) {
+		kvs_report_fail(r, n, "cannot list the rooms: %s",
+				strerror(-n));
+		return;
+	}
+	for (i = 0; i < n && !r->ret; i++)
+		kvs_report_line(
+			r,
+			json_pack("{s:o, s:o, s:s, s:s, s:i, s:i, s:o, s:o, "
+				  "s:o, s:o, s:o, s:o, s:s, s:o}",
+				  "room", kvs_json_id(v[i].room), "generation",
+				  kvs_json_id(v[i].generation), "state",
+				  v[i].state, "peer", v[i].peer, "worker",
+				  (int)v[i].worker, "node", v[i].node, "engine",
+				  kvs_json_u64(v[i].engine), "tokens",
+				  kvs_json_u64(v[i].tokens), "bytes",
+				  kvs_json_u64(v[i].bytes), "expected",
+				  kvs_json_u64(v[i].expected), "received",
+				  kvs_json_u64(v[i].received), "age_s",
+				  kvs_json_seconds(v[i].age), "cause",
+				  v[i].cause ? v[i].cause : "", "parties",
+				  kvs_json_u64(v[i].parties)));
+	free(v);
+}
+
+static void kvs_report_pools(struct kvs_report *r)
+{
+	struct kvs_snapshot *s;
+	unsigned int w, p, i;
+
+	if (!kvs_report_has_service(r))
+		return;
+	if (kvs_daemon_snapshot(r->d, &s)) {
+		kvs_report_fail(r, -ENOMEM, "%s", strerror(ENOMEM));
+		return;
+	}
+	for (w = 0; w < s->n_workers; w++) {
+		for (p = 0; p < s->workers[w].n_pools; p++) {
+			const struct kvs_pool_snapshot *pool =
+				&s->workers[w].pools[p];
+			json_t *o = json_pack(
+				"{s:s, s:i, s:o, s:b, s:o, s:o}", "pool",
+				pool->name, "node", pool->node, "page_size",
+				kvs_json_u64(pool->page_size), "bound",
+				pool->bound > 0, "configured",
+				kvs_json_u64(pool->account.configured),
+				"high_water",
+				kvs_json_u64(pool->account.high_water));
+
+			for (i = 0; o && i < KVS_EXTENT_STATE_MAX; i++)
+				if (json_object_set_new(
+					    o, kvs_extent_state_name[i],
+					    kvs_json_u64(
+						    pool->account.bytes[i])))
+					kvs_report_fail(r, -ENOMEM, "%s",
+							strerror(ENOMEM));
+			kvs_report_line(r, o);
+		}
+	}
+	free(s);
+}
+
+static void kvs_report_topo(struct kvs_report *r)
+{
+	size_t i, n = kvs_topology_node_count(r->d->topo);
+
+	for (i = 0; i < n && !r->ret; i++) {
+		const struct kvs_topology_node *node =
+			kvs_topology_node_at(r->d->topo, i);
+		json_t *cpus = json_array();
+		int cpu;
+
+		for (cpu = 0; cpu < CPU_SETSIZE; cpu++)
+			if (CPU_ISSET(cpu, &node->cpus))
+				json_array_append_new(cpus, json_integer(cpu));
+		kvs_report_line(
+			r, json_pack("{s:i, s:o, s:b, s:b, s:b, s:b, s:i, s:o}",
+				     "node", node->os_index, "bytes",
+				     kvs_json_u64(node->bytes), "allowed",
+				     node->allowed, "eligible",
+				     kvs_topology_node_eligible(node),
+				     "gpu_memory", node->gpu_memory, "has_cpus",
+				     node->has_cpus, "cpu_node", node->cpu_node,
+				     "cpus", cpus));
+	}
+}
+
+static void kvs_report_settings(struct kvs_report *r)
+{
+	const struct kvs_setting_info *info;
+	unsigned int i;
+
+	for (i = 0; (info = kvs_setting_info(i)) && !r->ret; i++) {
+		char name[128], value[KVS_STRING_MAX];
+
+		snprintf(name, sizeof(name), "%s.%s", info->section, info->key);
+		kvs_setting_value(&r->d->settings, i, value, sizeof(value));
+		kvs_report_line(
+			r, json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:s}",
+				     "setting", name, "value", value, "default",
+				     info->def, "type", info->type, "range",
+				     info->range, "reload", info->reload,
+				     "text", info->text));
+	}
+}
+
+static void kvs_report_abort(struct kvs_report *r)
+{
+	const char *text =
+		json_string_value(json_object_get(r->request, "room"));
+	uint64_t room;
+	int ret;
+
+	if (!text || kvs_parse_u64(text, &room)) {
+		kvs_report_fail(r, -EINVAL,
+				"abort needs a room: a 64-bit number, as a "
+				"text");
+		return;
+	}
+	if (!kvs_report_has_service(r))
+		return;
+	ret = kvs_service_abort(r->d->svc, room);
+	if (ret == -ENOENT)
+		kvs_report_fail(r, ret, "there is no live room %" PRIu64, room);
+	else if (ret)
+		kvs_report_fail(r, ret, "cannot abort room %" PRIu64 ": %s",
+				room, strerror(-ret));
+	else
+		kvs_report_line(r, json_pack("{s:o, s:b}", "room",
+					     kvs_json_id(room), "aborted", 1));
+}
+
+static void kvs_report_command(struct kvs_report *r)
+{
+	static const struct {
+		const char *name;
+		void (*fn)(struct kvs_report *r);
+	} commands[] = {
+		{ "status", kvs_report_status },
+		{ "rooms", kvs_report_rooms },
+		{ "pools", kvs_report_pools },
+		{ "topo", kvs_report_topo },
+		{ "settings", kvs_report_settings },
+		{ "abort", kvs_report_abort },
+	};
+	const char *name =
+		json_string_value(json_object_get(r->request, "command"));
+	size_t i;
+
+	for (i = 0; name && i < sizeof(commands) / sizeof(commands[0]); i++) {
+		if (!strcmp(name, commands[i].name)) {
+			commands[i].fn(r);
+			return;
+		}
+	}
+	kvs_report_fail(r, -EINVAL,
+			"not a request: want {\"command\":\"status\"} or "
+			"rooms, pools, topo, settings, abort");
+}
+
+int kvs_ctl_answer(struct kvs_daemon *d, const char *line, char **ret_text,
+		   size_t *ret_len)
+{
+	struct kvs_report r = { .d = d };
+	json_t *request = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+	char *text = NULL;
+	size_t len = 0;
+	bool bad;
+
+	r.request = request;
+	r.f = open_memstream(&text, &len);
+	if (!r.f) {
+		json_decref(request);
+		return -ENOMEM;
+	}
+	kvs_report_command(&r);
+	if (r.ret)
+		kvs_report_line(&r,
+				json_pack("{s:b, s:s, s:s}", "ok", 0, "errno",
+					  kvs_err_name(r.ret), "error", r.err));
+	else
+		kvs_report_line(&r, json_pack("{s:b}", "ok", 1));
+	bad = ferror(r.f) != 0;
+	bad |= fclose(r.f) != 0;
+	json_decref(request);
+	if (bad) {
+		free(text);
+		return -ENOMEM;
+	}
+	*ret_text = text;
+	*ret_len = len;
+	return 0;
+}

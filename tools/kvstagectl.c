@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DOC: kvstagectl
+ *
+ * Asks a running kvstaged, by its control socket (daemon_ctl.c says how), and
+ * prints the answer: as tables, or with --json as it came.
+ */
+#include <argp.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "lib/clock.h"
+#include "lib/units.h"
+#include "pipeline/settings.h"
+#include "tools/table.h"
+
+#define KVS_CTL_SECONDS 30 /* the daemon may be busy, but not that long */
+
+enum kvs_ctl_format {
+	KVS_CTL_PLAIN, /* text, number or yes/no, as it is */
+	KVS_CTL_SIZE, /* bytes */
+	KVS_CTL_SECONDS_REAL,
+	KVS_CTL_LIST, /* numbers with commas between */
+};
+
+struct kvs_ctl_column {
+	const char *key;
+	const char *head; /* '<' in front: to the left */
+	enum kvs_ctl_format format;
+};
+
+struct kvs_ctl_command {
+	const char *name;
+	const char *argument; /* name of the only one, or NULL */
+	bool record; /* one object, printed as a list of keys */
+	const struct kvs_ctl_column *columns; /* ends with an empty one */
+	const char *none; /* said when there is nothing to list */
+};
+
+static const struct kvs_ctl_column kvs_ctl_status[] = {
+	{ "status", "status", KVS_CTL_PLAIN },
+	{ "version", "version", KVS_CTL_PLAIN },
+	{ "pid", "process", KVS_CTL_PLAIN },
+	{ "instance", "instance", KVS_CTL_PLAIN },
+	{ "uptime_s", "uptime", KVS_CTL_SECONDS_REAL },
+	{ "listen", "prefill ranks connect to", KVS_CTL_PLAIN },
+	{ "engine_socket", "engines attach at", KVS_CTL_PLAIN },
+	{ "http", "metrics at", KVS_CTL_PLAIN },
+	{ "tcp_engine", "transport", KVS_CTL_PLAIN },
+	{ "sessions", "prefill ranks", KVS_CTL_PLAIN },
+	{ "engines", "engines", KVS_CTL_PLAIN },
+	{ "connections", "connections", KVS_CTL_PLAIN },
+	{ "rooms_live", "rooms live", KVS_CTL_PLAIN },
+	{ "rooms_waiting", "rooms waiting for memory", KVS_CTL_PLAIN },
+	{ "rooms_held", "rooms held", KVS_CTL_PLAIN },
+	{ "held_bytes", "bytes held", KVS_CTL_SIZE },
+	{ "rooms_done", "rooms done", KVS_CTL_PLAIN },
+	{ "rooms_failed", "rooms failed", KVS_CTL_PLAIN },
+	{ "received_bytes", "bytes received", KVS_CTL_SIZE },
+	{ 0 },
+};
+
+static const struct kvs_ctl_column kvs_ctl_rooms[] = {
+	{ "room", "room", KVS_CTL_PLAIN },
+	{ "generation", "generation", KVS_CTL_PLAIN },
+	{ "state", "<state", KVS_CTL_PLAIN },
+	{ "age_s", "age", KVS_CTL_SECONDS_REAL },
+	{ "peer", "<peer", KVS_CTL_PLAIN },
+	{ "node", "node", KVS_CTL_PLAIN },
+	{ "engine", "engine", KVS_CTL_PLAIN },
+	{ "tokens", "tokens", KVS_CTL_PLAIN },
+	{ "bytes", "memory", KVS_CTL_SIZE },
+	{ "received", "received", KVS_CTL_SIZE },
+	{ "expected", "expected", KVS_CTL_SIZE },
+	{ "parties", "parties", KVS_CTL_PLAIN },
+	{ "cause", "<cause", KVS_CTL_PLAIN },
+	{ 0 },
+};
+
+static const struct kvs_ctl_column kvs_ctl_pools[] = {
+	{ "pool", "<pool", KVS_CTL_PLAIN },
+	{ "node", "node", KVS_CTL_PLAIN },
+	{ "page_size", "page", KVS_CTL_SIZE },
+	{ "bound", "bound", KVS_CTL_PLAIN },
+	{ "configured", "size", KVS_CTL_SIZE },
+	{ "high_water", "most-used", KVS_CTL_SIZE },
+	{ "free", "free", KVS_CTL_SIZE },
+	{ "reserved", "reserved", KVS_CTL_SIZE },
+	{ "granted", "granted", KVS_CTL_SIZE },
+	{ "staged", "staged", KVS_CTL_SIZE },
+	{ "committing", "committing", KVS_CTL_SIZE },
+	{ "held", "held", KVS_CTL_SIZE },
+	{ "quarantined", "quarantined", KVS_CTL_SIZE },
+	{ "cached", "cached", KVS_CTL_SIZE },
+	{ "retracted", "retracted", KVS_CTL_SIZE },
+	{ 0 },
+};
+
+static const struct kvs_ctl_column kvs_ctl_topo[] = {
+	{ "node", "node", KVS_CTL_PLAIN },
+	{ "bytes", "memory", KVS_CTL_SIZE },
+	{ "allowed", "allowed", KVS_CTL_PLAIN },
+	{ "eligible", "eligible", KVS_CTL_PLAIN },
+	{ "gpu_memory", "gpu-memory", KVS_CTL_PLAIN },
+	{ "cpu_node", "cpu-node", KVS_CTL_PLAIN },
+	{ "cpus", "<cpus", KVS_CTL_LIST },
+	{ 0 },
+};
+
+static const struct kvs_ctl_column kvs_ctl_settings[] = {
+	{ "setting", "<setting", KVS_CTL_PLAIN },
+	{ "value", "<value", KVS_CTL_PLAIN },
+	{ "default", "<default", KVS_CTL_PLAIN },
+	{ "range", "<range", KVS_CTL_PLAIN },
+	{ "reload", "<reload", KVS_CTL_PLAIN },
+	{ 0 },
+};
+
+static const struct kvs_ctl_column kvs_ctl_abort[] = {
+	{ "room", "aborted room", KVS_CTL_PLAIN },
+	{ 0 },
+};
+
+static const struct kvs_ctl_command kvs_ctl_commands[] = {
+	{ "status", NULL, true, kvs_ctl_status, "" },
+	{ "rooms", NULL, false, kvs_ctl_rooms, "no rooms" },
+	{ "pools", NULL, false, kvs_ctl_pools, "no pools" },
+	{ "topo", NULL, false, kvs_ctl_topo, "no nodes" },
+	{ "settings", NULL, false, kvs_ctl_settings, "" },
+	{ "abort", "ROOM", true, kvs_ctl_abort, "" },
+};
+
+struct kvs_ctl_args {
+	const char *socket;
+	bool json;
+	const struct kvs_ctl_command *command;
+	const char *argument;
+};
+
+static const struct argp_option kvs_ctl_options[] = {
+	{ "socket", 's', "PATH", 0, "Control socket of the daemon", 0 },
+	{ "json", 'j', NULL, 0, "Print a JSON object a line", 0 },
+	{ 0 },
+};
+
+static void kvs_ctl_take(struct kvs_ctl_args *a, char *arg,
+			 struct argp_state *state)
+{
+	const size_t n = sizeof(kvs_ctl_commands) / sizeof(kvs_ctl_commands[0]);
+	uint64_t room;
+	size_t i;
+
+	if (a->command) {
+		if (!a->command->argument || a->argument)
+			argp_error(state, "unexpected argument \"%s\"", arg);
+		if (kvs_parse_u64(arg, &room))
+			argp_error(state,
+				   "\"%s\" is not a room: a 64-bit "
+				   "number, decimal or with 0x",
+				   arg);
+		a->argument = arg;
+		return;
+	}
+	for (i = 0; i < n; i++)
+		if (!strcmp(kvs_ctl_commands[i].name, arg))
+			a->command = &kvs_ctl_commands[i];
+	if (!a->command)
+		argp_error(state, "there is no command \"%s\"", arg);
+}
+
+static error_t kvs_ctl_arg(int key, char *arg, struct argp_state *state)
+{
+	struct kvs_ctl_args *a = state->input;
+
+	switch (key) {
+	case 's':
+		a->socket = arg;
+		return 0;
+	case 'j':
+		a->json = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		kvs_ctl_take(a, arg, state);
+		return 0;
+	case ARGP_KEY_END:
+		if (!a->command)
+			argp_error(state, "which command?");
+		if (a->command && a->command->argument && !a->argument)
+			argp_error(state, "%s needs %s", a->command->name,
+				   a->command->argument);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static int kvs_ctl_connect(const char *path)
+{
+	const struct timeval tv = { .tv_sec = KVS_CTL_SECONDS };
+	struct sockaddr_un sun = { .sun_family = AF_UNIX };
+	size_t n = strlen(path);
+	int fd, ret;
+
+	if (!n || n >= sizeof(sun.sun_path))
+		return -ENAMETOOLONG;
+	memcpy(sun.sun_path, path, n);
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)) ||
+	    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv)) ||
+	    connect(fd, (struct sockaddr *)&sun, sizeof(sun))) {
+		ret = -errno;
+		close(fd);
+		return ret;
+	}
+	return fd;
+}
+
+static void kvs_ctl_no_daemon(const char *path, int ret)
+{
+	const char *hint = "";
+
+	if (ret == -ENOENT || ret == -ECONNREFUSED)
+		hint = "; kvstaged is not running, or its ctl.socket is "
+		       "another path (--socket)";
+	else if (ret == -EACCES)
+		hint = "; only root and the user kvstaged runs as may";
+	fprintf(stderr, "kvstagectl: cannot connect to %s: %s%s\n", path,
+		strerror(-ret), hint);
+}
+
+static int kvs_ctl_ask(int fd, const struct kvs_ctl_args *a)
+{
+	json_t *request = json_pack("{s:s, s:s*}", "command", a->command->name,
+				    "room", a->argument);
+	char *text = request ? json_dumps(request, JSON_COMPACT) : NULL;
+	int ret = 0;
+
+	json_decref(request);
+	if (!text)
+		return -ENOMEM;
+	if (dprintf(fd, "%s\n", text) < 0)
+		ret = -errno;
+	free(text);
+	return ret;
+}
+
+static const char *kvs_ctl_cell(const json_t *o, const struct kvs_ctl_column *c,
+				char *buf, size_t len)
+{
+	const json_t *v = json_object_get(o, c->key);
+	size_t i, used = 0;
+
+	buf[0] = '\0';
+	if (c->format == KVS_CTL_SIZE && json_is_integer(v)) {
+		char size[KVS_UNITS_BUF];
+		json_int_t n = json_integer_value(v);
+
+		snprintf(buf, len, "%s",
+			 kvs_format_size(n < 0 ? 0 : (uint64_t)n, size));
+	} else if (c->format == KVS_CTL_SECONDS_REAL && json_is_number(v)) {
+		char time[KVS_UNITS_BUF];
+		double s = json_number_value(v);
+
+		if (s < 0 || s > 1e9)
+			s = 0;
+		snprintf(buf, len, "%s",
+			 kvs_format_duration((uint64_t)(s * 1e9), time));
+	} else if (c->format == KVS_CTL_LIST && json_is_array(v)) {
+		for (i = 0; i < json_array_size(v) && used + 16 < len; i++)
+			used += (size_t)snprintf(
+				buf + used, len - used,
+				"%s%" JSON_INTEGER_FORMAT, i ? "," : "",
+				json_integer_value(json_array_get(v, i)));
+	} else if (json_is_string(v)) {
+		snprintf(buf, len, "%s", json_string_value(v));
+	} else if (json_is_integer(v)) {
+		snprintf(buf, len, "%" JSON_INTEGER_FORMAT,
+			 json_integer_value(v));
+	} else if (json_is_boolean(v)) {
+		snprintf(buf, len, "%s", json_is_true(v) ? "yes" : "no");
+	}
+	return buf;
+}
+
+static void kvs_ctl_print_record(const json_t *o,
+				 const struct kvs_ctl_column *c)
+{
+	char buf[512];
+
+	for (; c->key; c++)
+		printf("%-26s %s\n", c->head,
+		       kvs_ctl_cell(o, c, buf, sizeof(buf)));
+}
+
+static int kvs_ctl_table(const struct kvs_ctl_column *c, struct kvs_table **ret)
+{
+	char heads[512];
+	size_t used = 0;
+
+	heads[0] = '\0';
+	for (; c->key && used < sizeof(heads); c++)
+		used += (size_t)snprintf(heads + used, sizeof(heads) - used,
+					 "%s%s", used ? " " : "", c->head);
+	return kvs_table_create(heads, ret);
+}
+
+/* What came, line by line, until the outcome. */
+struct kvs_ctl_answer {
+	const struct kvs_ctl_args *args;
+	struct kvs_table *table;
+	unsigned int n; /* objects */
+	bool over; /* the outcome was there */
+	int status;
+};
+
+static void kvs_ctl_outcome(struct kvs_ctl_answer *a, const json_t *o)
+{
+	const char *error = json_string_value(json_object_get(o, "error"));
+
+	a->over = true;
+	if (json_is_true(json_object_get(o, "ok")))
+		return;
+	fprintf(stderr, "kvstagectl: %s\n",
+		error ? error : "the daemon refused");
+	a->status = 1;
+}
+
+static int kvs_ctl_object(struct kvs_ctl_answer *a, const char *line,
+			  const json_t *o)
+{
+	const struct kvs_ctl_column *c = a->args->command->columns;
+	char buf[512];
+	int ret;
+
+	if (json_object_get(o, "ok")) {
+		kvs_ctl_outcome(a, o);
+		return 0;
+	}
+	a->n++;
+	if (a->args->json) {
+		fputs(line, stdout);
+		return 0;
+	}
+	if (a->args->command->record) {
+		kvs_ctl_print_record(o, c);
+		return 0;
+	}
+	if (!a->table) {
+		ret = kvs_ctl_table(c, &a->table);
+		if (ret)
+			return ret;
+	}
+	for (; c->key; c++)
+		kvs_table_cell(a->table, "%s",
+			       kvs_ctl_cell(o, c, buf, sizeof(buf)));
+	return 0;
+}
+
+static int kvs_ctl_receive(FILE *f, struct kvs_ctl_answer *a)
+{
+	char *line = NULL;
+	size_t size = 0;
+	int ret = 0;
+
+	while (!ret && !a->over && getline(&line, &size, f) > 0) {
+		json_t *o = json_loads(line, 0, NULL);
+
+		ret = json_is_object(o) ? kvs_ctl_object(a, line, o) : -EPROTO;
+		json_decref(o);
+	}
+	if (!ret && !a->over)
+		ret = ferror(f) ? -errno : -ECONNRESET;
+	free(line);
+	if (!ret && a->table)
+		ret = kvs_table_print(a->table, stdout);
+	else if (!ret && !a->n && !a->status && !a->args->json)
+		printf("%s\n", a->args->command->none);
+	kvs_table_destroy(a->table);
+	if (!ret && fflush(stdout))
+		ret = -EIO;
+	return ret;
+}
+
+static const char *kvs_ctl_default_socket(void)
+{
+	static struct kvs_settings s;
+
+	kvs_settings_init(&s);
+	return s.ctl_socket;
+}
+
+int main(int argc, char **argv)
+{
+	static const char doc[] =
+		"Asks a running kvstaged.\v"
+		"status    what it is and what it does\n"
+		"rooms     every room, its state, its bytes, who is awaited\n"
+		"pools     memory by state\n"
+		"topo      NUMA nodes as the daemon sees them\n"
+		"settings  values in force\n"
+		"abort     end a room, as its engine would\n\n"
+		"Exit status: 0 done, 1 failed, 2 usage. See kvstagectl(1).";
+	static const struct argp argp = {
+		.options = kvs_ctl_options,
+		.parser = kvs_ctl_arg,
+		.args_doc = "status|rooms|pools|topo|settings\nabort ROOM",
+		.doc = doc,
+	};
+	struct kvs_ctl_args args = { .socket = kvs_ctl_default_socket() };
+	struct kvs_ctl_answer answer = { .args = &args };
+	int fd, ret;
+	FILE *f;
+
+	argp_program_version = "kvstagectl " KVS_VERSION;
+	argp_err_exit_status = 2;
+	ret = argp_parse(&argp, argc, argv, 0, NULL, &args);
+	if (ret) {
+		fprintf(stderr, "kvstagectl: %s\n", strerror(ret));
+		return 1;
+	}
+	fd = kvs_ctl_connect(args.socket);
+	if (fd < 0) {
+		kvs_ctl_no_daemon(args.socket, fd);
+		return 1;
+	}
+	f = fdopen(fd, "re");
+	if (!f) {
+		close(fd);
+		return 1;
+	}
+	ret = kvs_ctl_ask(fd, &args);
+	if (!ret)
+		ret = kvs_ctl_receive(f, &answer);
+	fclose(f);
+	if (ret) {
+		fprintf(stderr, "kvstagectl: no answer from %s: %s\n",
+			args.socket, strerror(-ret));
+		return 1;
+	}
+	return answer.status;
+}
