@@ -31,9 +31,17 @@ int kvs_device_open(const struct kvs_device_opts *o, struct kvs_device **ret,
 		    char *err, size_t errlen)
 {
 	const struct kvs_device_ops *ops = NULL;
-	const char *name = o->backend ? o->backend : "";
+	const char *name;
 	int used;
 	size_t i;
+
+	if (!o || o->size < sizeof(*o)) {
+		(void)snprintf(err, errlen,
+			       "device options: size is %zu, not %zu",
+			       o ? o->size : 0, sizeof(*o));
+		return -EINVAL;
+	}
+	name = o->backend ? o->backend : "";
 
 	/* the whole table, so that a gap shows on machines without the row */
 	for (i = 0; i < KVS_BACKEND_MAX; i++) {

@@ -4,11 +4,9 @@
  *
  * Copy backends. A device copies between host memory and its own memory,
  * asynchronously, page lists both ways. A copy is a party of a drain: both
- * ends stay owned until kvs_copy_query() stops saying -EINPROGRESS.
+ * ends stay owned until kvs_device_query() stops saying -EINPROGRESS.
  *
- * Backends: "soft" (device memory is ordinary memory, copies run on a thread
- * of the device, with a settable bandwidth and a fault plan). "cuda" has its
- * place in the table and is not built yet (-EOPNOTSUPP).
+ * Opening and memory are public: kvstage/device.h.
  */
 #ifndef KVS_GPU_DEVICE_H
 #define KVS_GPU_DEVICE_H
@@ -18,9 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kvstage/device.h"
 #include "lib/mpsc.h"
-
-struct kvs_device;
 
 enum kvs_copy_dir {
 	KVS_COPY_H2D,
@@ -62,22 +59,6 @@ struct kvs_copy {
 	void *user;
 };
 
-/* Fault plan of the soft device; all zero: none. Counts start at 1. */
-struct kvs_soft_plan {
-	uint64_t fail_nth; /* this copy fails with -EIO, bytes untouched */
-	uint64_t fail_late_nth; /* this one fails after half its runs */
-	uint64_t sticky_nth; /* this one and all later ones fail */
-	uint64_t hold_nth; /* this copy does not begin until
-			    * kvs_soft_release() */
-};
-
-struct kvs_device_opts {
-	const char *backend; /* "soft", "cuda" */
-	uint64_t bytes_per_sec; /* soft: copy rate; 0: as fast as memory */
-	struct kvs_soft_plan plan; /* soft */
-	int device; /* cuda ordinal */
-};
-
 /**
  * struct kvs_device_ops - a backend; see the wrappers below for the meaning
  */
@@ -97,19 +78,6 @@ struct kvs_device_ops {
 		    uint64_t len);
 };
 
-/**
- * kvs_device_open() - open a backend by name
- * Return: 0; -EINVAL unknown name; -EOPNOTSUPP not built or no such device;
- * @err says which.
- */
-int kvs_device_open(const struct kvs_device_opts *o, struct kvs_device **ret,
-		    char *err, size_t errlen);
-/* Waits for copies in flight (a held one is released), frees. NULL ok. */
-void kvs_device_close(struct kvs_device *d);
-const char *kvs_device_name(const struct kvs_device *d);
-/* Device memory, not cleared; -ENOMEM, -EINVAL (no bytes). */
-int kvs_device_alloc(struct kvs_device *d, uint64_t len, void **ret);
-void kvs_device_free(struct kvs_device *d, void *p);
 /*
  * Make host memory known to the device, for copies that lie within one such
  * range. May block. Return: 0; -EEXIST part of it is known already; -EINVAL
@@ -132,10 +100,6 @@ int kvs_device_copy(struct kvs_device *d, struct kvs_copy *c);
 /* -EINPROGRESS; 0 done: acquire, the bytes are there; other: failed and
  * finished (the device touches neither end any more). */
 int kvs_device_query(struct kvs_device *d, const struct kvs_copy *c);
-/* Read device memory synchronously (tests, checks); -EINVAL. Copies in
- * flight are not waited for. */
-int kvs_device_peek(struct kvs_device *d, void *host, const void *dev,
-		    uint64_t len);
 /* soft: let the held copy go on, or not stop if it has not come up yet;
  * -EOPNOTSUPP for other backends. Any thread. */
 int kvs_soft_release(struct kvs_device *d);

@@ -17,6 +17,8 @@
 #include "kvstage/errors.h"
 #include "kvstage/layout.h"
 
+#pragma GCC visibility push(default)
+
 struct kvs_engine;
 struct kvs_device;
 
@@ -179,5 +181,7 @@ int kvs_engine_release(struct kvs_engine *e, const kvs_handle *h);
  * @threshold: 0.0 always stage, 1.0 never, between: stage when use >= it
  */
 bool kvs_should_stage(double use, double threshold);
+
+#pragma GCC visibility pop
 
 #endif /* KVSTAGE_ENGINE_H */

@@ -23,7 +23,8 @@
 
 static struct kvs_device *open_soft(void)
 {
-	const struct kvs_device_opts o = { .backend = "soft" };
+	const struct kvs_device_opts o = { .size = sizeof(o),
+					   .backend = "soft" };
 	struct kvs_device *d = NULL;
 	char err[128] = "";
 
@@ -36,7 +37,7 @@ static struct kvs_device *open_soft(void)
 
 static void test_unknown_backend_names_the_known(void **state)
 {
-	struct kvs_device_opts o = { .backend = "sofa" };
+	struct kvs_device_opts o = { .size = sizeof(o), .backend = "sofa" };
 	struct kvs_device *d = (void *)&o;
 	char err[128] = "";
 	char tiny[24];
@@ -55,9 +56,24 @@ static void test_unknown_backend_names_the_known(void **state)
 	assert_int_equal(kvs_device_open(&o, &d, err, sizeof(err)), -EINVAL);
 }
 
+static void test_options_of_another_size_are_refused(void **state)
+{
+	struct kvs_device_opts o = { .size = sizeof(o) - 1, .backend = "soft" };
+	struct kvs_device *d = NULL;
+	char err[128] = "";
+
+	(void)state;
+	assert_int_equal(kvs_device_open(&o, &d, err, sizeof(err)), -EINVAL);
+	assert_non_null(strstr(err, "size"));
+	assert_int_equal(kvs_device_open(NULL, &d, err, sizeof(err)), -EINVAL);
+	assert_null(d);
+}
+
 static void test_cuda_says_it_is_not_built(void **state)
 {
-	const struct kvs_device_opts o = { .backend = "cuda", .device = 3 };
+	const struct kvs_device_opts o = { .size = sizeof(o),
+					   .backend = "cuda",
+					   .device = 3 };
 	struct kvs_device *d = NULL;
 	char err[128] = "";
 
@@ -277,6 +293,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_unknown_backend_names_the_known),
+		cmocka_unit_test(test_options_of_another_size_are_refused),
 		cmocka_unit_test(test_cuda_says_it_is_not_built),
 		cmocka_unit_test(test_hole_in_a_row_is_seen),
 		cmocka_unit_test(test_soft_only_calls_refuse_others),

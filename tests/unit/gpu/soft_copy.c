@@ -34,6 +34,7 @@
 static struct kvs_device *open_soft(uint64_t bytes_per_sec, uint64_t hold_nth)
 {
 	const struct kvs_device_opts o = {
+		.size = sizeof(o),
 		.backend = "soft",
 		.bytes_per_sec = bytes_per_sec,
 		.plan = { .hold_nth = hold_nth },

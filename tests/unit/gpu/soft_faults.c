@@ -35,7 +35,8 @@ struct fixture {
 static void fixture_init(struct fixture *f, struct kvs_soft_plan plan,
 			 uint64_t bytes_per_sec, size_t n_runs)
 {
-	const struct kvs_device_opts o = { .backend = "soft",
+	const struct kvs_device_opts o = { .size = sizeof(o),
+					   .backend = "soft",
 					   .bytes_per_sec = bytes_per_sec,
 					   .plan = plan };
 	char err[128];
