@@ -44,7 +44,8 @@ enum kvs_conn_kind {
 
 /* One payload on its way into memory. Owned by the connection. */
 struct kvs_rx {
-	void *addr; /* where to put it; NULL: read and drop */
+	/* where to put it; NULL: read and drop (payload_done: 0, got 0) */
+	void *addr;
 	uint64_t len; /* bytes; from the frame */
 	uint64_t got; /* bytes placed so far (valid in payload_done) */
 	void *user; /* the upper layer's */
@@ -89,7 +90,7 @@ struct kvs_conn_ops {
  */
 struct kvs_tx {
 	struct kvs_list node;
-	unsigned char frame[KVS_DATA_FRAME];
+	unsigned char frame[KVS_DATA_FRAME] __attribute__((aligned(8)));
 	const struct iovec *iov;
 	size_t n_iov;
 	void (*done)(struct kvs_conn *c, struct kvs_tx *tx, int status);
@@ -134,8 +135,11 @@ struct kvs_transport_stats {
 int kvs_tcp_create(const struct kvs_transport_opts *o,
 		   struct kvs_transport **ret, char *err, size_t errlen);
 
-/* Closes everything (closed() is called), waits for the kernel to give back
- * what it still writes to, frees. Accepts NULL. Not from a callback. */
+/*
+ * Closes everything (closed(-ESHUTDOWN) is called), waits for the kernel to
+ * give back what it still writes to, frees. Accepts NULL. Not from a callback.
+ * On the thread that polls: the kernel lets no other reap a ring.
+ */
 void kvs_transport_destroy(struct kvs_transport *t);
 
 /* "tcp/uring", "tcp/sock", "loop" */
@@ -234,8 +238,11 @@ int kvs_conn_write(struct kvs_conn *c, struct kvs_tx *tx);
  */
 void kvs_conn_stop_payload(struct kvs_conn *c);
 
-/* Close; closed() follows from poll. After pending frames when @flush (at
- * most a second), else at once. Harmless when closing already. */
+/*
+ * Close; closed(@err) follows from poll. After pending frames and writes when
+ * @flush (then until the other side closes too; at most a second in all), else
+ * at once. No frame() or payload() any more. Harmless when closing already.
+ */
 void kvs_conn_close(struct kvs_conn *c, int err, bool flush);
 
 /**

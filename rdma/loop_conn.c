@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One side of an in-process connection: events. See loop_internal.h. */
+#include "rdma/loop_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/assert.h"
+
+static struct loop_event *first(struct loop_conn *c)
+{
+	return kvs_list_first(&c->events, struct loop_event, node);
+}
+
+static uint64_t latency(struct kvs_fabric *f)
+{
+	const struct kvs_loop_plan *p = &f->plan;
+
+	if (p->latency_max <= p->latency_min)
+		return p->latency_min;
+	return p->latency_min +
+	       kvs_rng_below(&f->rng, p->latency_max - p->latency_min + 1);
+}
+
+/* Bytes of the next piece of a payload. */
+static uint64_t piece_len(const struct kvs_fabric *f,
+			  const struct loop_event *e)
+{
+	uint64_t end = e->pos < e->stop_at ? e->stop_at : e->len;
+	uint64_t n = end - e->pos;
+
+	if (f->plan.split_max && n > f->plan.split_max)
+		n = f->plan.split_max;
+	return n;
+}
+
+/* A new event is first: when is it due? The line is busy until free_at. */
+static void schedule(struct loop_conn *c)
+{
+	struct kvs_fabric *f = c->f;
+	const struct loop_event *e;
+	uint64_t t;
+	uint64_t n;
+
+	if (!kvs_list_empty(&c->events)) {
+		e = first(c);
+		t = e->ready > c->free_at ? e->ready : c->free_at;
+		if (e->type == LOOP_DATA && f->plan.bytes_per_sec) {
+			n = piece_len(f, e);
+			t += (uint64_t)((double)n * 1e9 /
+					(double)f->plan.bytes_per_sec);
+		}
+		c->due = t;
+		c->tie = kvs_rng_next(&f->rng);
+	}
+	kvs_loop_sort(c);
+}
+
+static void post(struct kvs_fabric *f, struct loop_conn *to,
+		 struct loop_event *e)
+{
+	bool idle = kvs_list_empty(&to->events);
+
+	e->ready = kvs_loop_now(f) + latency(f);
+	kvs_list_add_tail(&to->events, &e->node);
+	if (idle)
+		schedule(to);
+}
+
+static struct loop_event *event_new(enum loop_event_type type, size_t size)
+{
+	struct loop_event *e = calloc(1, sizeof(*e) + size);
+
+	if (e) {
+		e->type = type;
+		e->size = size;
+	}
+	return e;
+}
+
+int kvs_loop_post(struct kvs_fabric *f, struct loop_conn *to,
+		  enum loop_event_type type)
+{
+	struct loop_event *e;
+
+	if (!to)
+		return 0;
+	e = event_new(type, 0);
+	if (!e)
+		return -ENOMEM;
+	post(f, to, e);
+	return 0;
+}
+
+static void want_self(struct loop_conn *c)
+{
+	if (c->ep && kvs_list_empty(&c->self))
+		kvs_list_add_tail(&c->ep->self, &c->self);
+}
+
+void kvs_loop_die(struct loop_conn *c, int err)
+{
+	if (c->dying)
+		return;
+	c->dying = true;
+	c->err = c->flushing ? c->err : err;
+	kvs_list_del(&c->flush);
+	want_self(c);
+}
+
+/* Forget the first event. */
+static void pop(struct loop_conn *c)
+{
+	struct loop_event *e = first(c);
+
+	c->free_at = c->due;
+	kvs_list_del(&e->node);
+	free(e);
+	schedule(c);
+}
+
+void kvs_loop_cut(struct loop_conn *c, enum loop_event_type how)
+{
+	struct loop_conn *peer = c->peer;
+	struct loop_event *e;
+	struct loop_event *tmp;
+
+	if (!peer)
+		return;
+	c->peer = NULL;
+	peer->peer = NULL;
+	kvs_list_for_each_entry_safe(e, tmp, &peer->events, node) {
+		if (e->type != LOOP_DATA)
+			continue;
+		kvs_list_del(&e->node);
+		free(e);
+	}
+	peer->stalled = false;
+	/* It must learn of it even without memory for the event. */
+	if (kvs_loop_post(c->f, peer, how))
+		kvs_loop_die(peer, -ENOMEM);
+	schedule(peer);
+}
+
+/* ---- receiving ---- */
+
+static void payload_done(struct loop_conn *c, int status)
+{
+	int rc;
+
+	c->rx_live = false;
+	c->ep->handled++;
+	rc = c->c.ops->payload_done(&c->c, &c->rx, status);
+	if (rc < 0)
+		kvs_loop_die(c, rc);
+}
+
+void kvs_loop_stop_payload(struct kvs_conn *conn)
+{
+	struct loop_conn *c = kvs_loop_conn_of(conn);
+
+	if (!c->rx_live || c->dying || c->flushing)
+		return;
+	c->rx_drop = true;
+	payload_done(c, -ECANCELED);
+}
+
+static void copy_piece(const struct kvs_tx *tx, uint64_t pos, void *dst,
+		       uint64_t n)
+{
+	char *to = dst;
+	size_t i;
+
+	for (i = 0; i < tx->n_iov && n; i++) {
+		uint64_t len = tx->iov[i].iov_len;
+		uint64_t m;
+
+		if (pos >= len) {
+			pos -= len;
+			continue;
+		}
+		m = len - pos < n ? len - pos : n;
+		/* No source bytes: a phantom pool is being simulated. */
+		if (tx->iov[i].iov_base)
+			memcpy(to, (const char *)tx->iov[i].iov_base + pos, m);
+		to += m;
+		n -= m;
+		pos = 0;
+	}
+}
+
+/* Ask for a place. Return: false when the connection is over. */
+static bool begin_payload(struct loop_conn *c, struct loop_event *e)
+{
+	const struct kvs_frame *f = (const void *)e->tx->frame;
+	int rc;
+
+	e->begun = true;
+	c->rx_active = true;
+	if (c->flushing) {
+		c->rx_drop = true;
+		return true;
+	}
+	rc = kvs_frame_check(&c->c, f);
+	if (rc) {
+		kvs_loop_die(c, rc);
+		return false;
+	}
+	memset(&c->rx, 0, sizeof(c->rx));
+	c->rx.len = e->len;
+	c->ep->handled++;
+	rc = c->c.ops->payload(&c->c, f, &c->rx);
+	if (rc < 0) {
+		kvs_loop_die(c, rc);
+		return false;
+	}
+	c->rx.len = e->len;
+	c->rx.got = 0;
+	c->rx_live = true;
+	c->rx_drop = !c->rx.addr;
+	/* The callback may have ended it, from either side. */
+	return !c->dying && c->peer;
+}
+
+static void deliver_data(struct loop_conn *c)
+{
+	struct kvs_fabric *f = c->f;
+	struct loop_event *e = first(c);
+	struct kvs_tx *tx = e->tx;
+	uint64_t n;
+
+	if (!e->begun && !begin_payload(c, e))
+		return;
+	n = piece_len(f, e);
+	if (c->rx_drop) {
+		c->c.t->stats.rx_dropped += n;
+	} else {
+		copy_piece(tx, e->pos, (char *)c->rx.addr + c->rx.got, n);
+		c->rx.got += n;
+		c->c.t->stats.rx_bytes += n;
+	}
+	e->pos += n;
+	c->ep->handled++;
+	c->peer->c.t->stats.tx_bytes += n;
+	if (e->pos < e->len) {
+		if (e->pos == e->stop_at) {
+			e->stop_at = e->len;
+			c->stalled = true;
+		}
+		c->free_at = c->due;
+		schedule(c);
+		return;
+	}
+	pop(c);
+	kvs_list_del(&tx->node);
+	kvs_list_add_tail(&c->peer->txdone, &tx->node);
+	want_self(c->peer);
+	c->rx_active = false;
+	if (c->rx_live)
+		payload_done(c, 0);
+}
+
+static void deliver_frame(struct loop_conn *c)
+{
+	struct loop_event *e = first(c);
+	const struct kvs_frame *f = (const void *)e->frame;
+	unsigned int gen = c->gen;
+	int rc;
+
+	/* Out of the queue first: frame() may detach, and must find it gone. */
+	kvs_list_del(&e->node);
+	c->free_at = c->due;
+	if (c->peer)
+		c->peer->out_bytes -= e->size;
+	schedule(c);
+	rc = c->flushing ? 0 : kvs_frame_check(&c->c, f);
+	if (!rc && !c->flushing) {
+		c->ep->handled++;
+		c->in_frame = true;
+		rc = c->c.ops->frame ? c->c.ops->frame(&c->c, f) : -EPROTO;
+	}
+	free(e);
+	if (c->gen != gen)
+		return;
+	c->in_frame = false;
+	if (rc < 0)
+		kvs_loop_die(c, rc);
+}
+
+static void deliver_accept(struct loop_conn *c)
+{
+	struct loop_listener *l = c->ep->listener;
+	struct kvs_fabric *f = c->f;
+
+	pop(c);
+	if (!l || c->ep->closing || l->l.accepted(&c->c, l->l.arg) ||
+	    !c->c.ops) {
+		c->c.ops = NULL;
+		kvs_loop_cut(c, LOOP_REFUSED);
+		kvs_loop_die(c, -ECONNREFUSED);
+		return;
+	}
+	c->ep->handled++;
+	c->c.t->stats.accepted++;
+	if (kvs_loop_post(f, c->peer, LOOP_OPENED))
+		kvs_loop_die(c, -ENOMEM);
+}
+
+static bool chance(struct kvs_fabric *f, double p)
+{
+	return p > 0 && kvs_rng_double(&f->rng) < p;
+}
+
+void kvs_loop_deliver(struct loop_conn *c)
+{
+	struct kvs_fabric *f = c->f;
+	enum loop_event_type type = first(c)->type;
+
+	if (type != LOOP_FIN && type != LOOP_RST && type != LOOP_REFUSED &&
+	    chance(f, f->plan.reset)) {
+		kvs_loop_cut(c, LOOP_RST);
+		kvs_loop_die(c, -ECONNRESET);
+		return;
+	}
+	switch (type) {
+	case LOOP_ACCEPT:
+		deliver_accept(c);
+		break;
+	case LOOP_OPENED:
+		pop(c);
+		c->ep->handled++;
+		if (c->c.ops->opened)
+			c->c.ops->opened(&c->c);
+		break;
+	case LOOP_REFUSED:
+		pop(c);
+		kvs_loop_die(c, -ECONNREFUSED);
+		break;
+	case LOOP_FRAME:
+		deliver_frame(c);
+		break;
+	case LOOP_DATA:
+		deliver_data(c);
+		break;
+	case LOOP_FIN:
+		/* A payload cut short is as bad as a reset. */
+		pop(c);
+		kvs_loop_die(c, c->rx_active ? -ECONNRESET : 0);
+		break;
+	case LOOP_RST:
+		pop(c);
+		kvs_loop_die(c, -ECONNRESET);
+		break;
+	}
+}
+
+/* ---- sending ---- */
+
+static bool can_send(const struct loop_conn *c)
+{
+	return !c->dying && !c->flushing && c->peer && c->ep && !c->ep->dead &&
+	       !c->ep->closing;
+}
+
+int kvs_loop_send(struct kvs_conn *conn, const struct kvs_frame *f, size_t len)
+{
+	struct loop_conn *c = kvs_loop_conn_of(conn);
+	struct loop_event *e;
+
+	if (!can_send(c))
+		return -EPIPE;
+	if (c->out_bytes + len > conn->t->send_queue_max)
+		return -ENOBUFS;
+	e = event_new(LOOP_FRAME, len);
+	if (!e)
+		return -ENOMEM;
+	memcpy(e->frame, f, len);
+	c->out_bytes += len;
+	conn->t->stats.tx_bytes += len;
+	post(c->f, c->peer, e);
+	return 0;
+}
+
+int kvs_loop_write(struct kvs_conn *conn, struct kvs_tx *tx)
+{
+	struct loop_conn *c = kvs_loop_conn_of(conn);
+	const struct kvs_frame *f = (const void *)tx->frame;
+	struct loop_event *e;
+
+	if (!can_send(c))
+		return -EPIPE;
+	if (!kvs_get32(f->payload)) {
+		int rc = kvs_loop_send(conn, f, KVS_DATA_FRAME);
+
+		if (!rc) {
+			kvs_list_add_tail(&c->txdone, &tx->node);
+			want_self(c);
+		}
+		return rc;
+	}
+	e = event_new(LOOP_DATA, 0);
+	if (!e)
+		return -ENOMEM;
+	e->tx = tx;
+	e->len = kvs_get32(f->payload);
+	e->stop_at = e->len;
+	if (e->len > 1 && chance(c->f, c->f->plan.stall))
+		e->stop_at = e->len / 2;
+	kvs_list_add_tail(&c->txq, &tx->node);
+	post(c->f, c->peer, e);
+	return 0;
+}
+
+void kvs_loop_close(struct kvs_conn *conn, int err, bool flush)
+{
+	struct loop_conn *c = kvs_loop_conn_of(conn);
+
+	if (err > 0)
+		err = -err;
+	if (c->dying || (c->flushing && flush))
+		return;
+	if (c->flushing || !flush || kvs_list_empty(&c->txq)) {
+		kvs_loop_die(c, err);
+		return;
+	}
+	c->flushing = true;
+	c->err = err;
+	c->deadline = kvs_loop_now(c->f) + KVS_LOOP_FLUSH_NS;
+	kvs_list_add_tail(&c->ep->flush, &c->flush);
+	want_self(c);
+}
+
+static void tx_finish(struct loop_conn *c, struct kvs_list *l, int status)
+{
+	struct kvs_tx *tx;
+
+	while (!kvs_list_empty(l)) {
+		tx = kvs_list_first(l, struct kvs_tx, node);
+		kvs_list_del(&tx->node);
+		c->ep->handled++;
+		tx->done(&c->c, tx, status);
+	}
+}
+
+void kvs_loop_self(struct loop_conn *c)
+{
+	int status;
+
+	tx_finish(c, &c->txdone, 0);
+	if (c->flushing && !c->dying) {
+		if (c->rx_live)
+			payload_done(c, c->err < 0 ? c->err : -ECONNABORTED);
+		c->rx_drop = true;
+		if (kvs_list_empty(&c->txq))
+			kvs_loop_die(c, c->err);
+	}
+	if (!c->dying)
+		return;
+	kvs_loop_cut(c, LOOP_FIN);
+	status = c->err < 0 ? c->err : -ECONNABORTED;
+	if (c->rx_live)
+		payload_done(c, status);
+	tx_finish(c, &c->txq, status);
+	c->ep->handled++;
+	if (c->c.ops && c->c.ops->closed)
+		c->c.ops->closed(&c->c, c->err);
+	kvs_loop_conn_free(c);
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rdma/transport_internal.h"
+
+#include <errno.h>
+#include <poll.h>
+
+#include "lib/assert.h"
+
+#define DEFAULT_SEND_QUEUE (4u << 20) /* bytes */
+
+void kvs_transport_init(struct kvs_transport *t,
+			const struct kvs_transport_ops *ops,
+			const struct kvs_transport_opts *o)
+{
+	t->magic = KVS_TRANSPORT_MAGIC;
+	t->ops = ops;
+	t->clock = o && o->clock ? o->clock : &kvs_clock_real;
+	t->frame_max = o && o->frame_max ? o->frame_max : KVS_FRAME_MAX;
+	t->send_queue_max = o && o->send_queue_max ? o->send_queue_max
+						   : DEFAULT_SEND_QUEUE;
+}
+
+int kvs_frame_check(struct kvs_conn *c, const struct kvs_frame *f)
+{
+	uint32_t len = kvs_get32(f->len);
+	uint32_t payload = kvs_get32(f->payload);
+
+	if (kvs_get32(f->magic) != KVS_FRAME_MAGIC || len < sizeof(*f) ||
+	    len > c->t->frame_max)
+		goto bad;
+	if (!payload)
+		return 0;
+	if (c->kind != KVS_CONN_DATA || !c->ops->payload ||
+	    len != KVS_DATA_FRAME || payload > KVS_PAYLOAD_MAX)
+		goto bad;
+	return 0;
+bad:
+	c->t->stats.bad_frames++;
+	return -EPROTO;
+}
+
+void kvs_transport_destroy(struct kvs_transport *t)
+{
+	if (!t)
+		return;
+	KVS_CHECK_MAGIC(t, KVS_TRANSPORT_MAGIC);
+	t->ops->destroy(t);
+}
+
+const char *kvs_transport_name(const struct kvs_transport *t)
+{
+	KVS_CHECK_MAGIC(t, KVS_TRANSPORT_MAGIC);
+	return t->ops->name;
+}
+
+int kvs_transport_poll(struct kvs_transport *t, uint64_t timeout_ns)
+{
+	KVS_CHECK_MAGIC(t, KVS_TRANSPORT_MAGIC);
+	return t->ops->poll(t, timeout_ns);
+}
+
+void kvs_transport_wake(struct kvs_transport *t)
+{
+	if (t->ops->wake)
+		t->ops->wake(t);
+}
+
+int kvs_transport_listen(struct kvs_transport *t, const struct kvs_addr *addr,
+			 int (*accepted)(struct kvs_conn *c, void *arg),
+			 void *arg, struct kvs_listener **ret)
+{
+	KVS_CHECK_MAGIC(t, KVS_TRANSPORT_MAGIC);
+	if (!t->ops->listen)
+		return -EOPNOTSUPP;
+	if (!accepted || !addr->n || addr->n > KVS_ADDR_MAX)
+		return -EINVAL;
+	return t->ops->listen(t, addr, accepted, arg, ret);
+}
+
+void kvs_listener_close(struct kvs_listener *l)
+{
+	if (!l)
+		return;
+	KVS_CHECK_MAGIC(l, KVS_LISTENER_MAGIC);
+	l->t->ops->listener_close(l);
+}
+
+int kvs_listener_addr(const struct kvs_listener *l,
+		      struct sockaddr_storage *ret, socklen_t *ret_len)
+{
+	KVS_CHECK_MAGIC(l, KVS_LISTENER_MAGIC);
+	if (!l->t->ops->listener_addr)
+		return -EOPNOTSUPP;
+	return l->t->ops->listener_addr(l, ret, ret_len);
+}
+
+int kvs_transport_connect(struct kvs_transport *t, const struct kvs_addr *addr,
+			  enum kvs_conn_kind kind,
+			  const struct kvs_conn_ops *ops, void *user,
+			  struct kvs_conn **ret)
+{
+	KVS_CHECK_MAGIC(t, KVS_TRANSPORT_MAGIC);
+	if (!t->ops->connect)
+		return -EOPNOTSUPP;
+	if (!ops || !addr->n || addr->n > KVS_ADDR_MAX)
+		return -EINVAL;
+	return t->ops->connect(t, addr, kind, ops, user, ret);
+}
+
+int kvs_transport_adopt(struct kvs_transport *t, int fd,
+			enum kvs_conn_kind kind, const struct kvs_conn_ops *ops,
+			void *user, struct kvs_conn **ret)
+{
+	KVS_CHECK_MAGIC(t, KVS_TRANSPORT_MAGIC);
+	if (!t->ops->adopt)
+		return -EOPNOTSUPP;
+	if (!ops || fd < 0)
+		return -EINVAL;
+	return t->ops->adopt(t, fd, kind, ops, user, ret);
+}
+
+int kvs_conn_detach(struct kvs_conn *c)
+{
+	KVS_CHECK_MAGIC(c, KVS_CONN_MAGIC);
+	if (!c->t->ops->detach)
+		return -EOPNOTSUPP;
+	return c->t->ops->detach(c);
+}
+
+void kvs_conn_set_ops(struct kvs_conn *c, enum kvs_conn_kind kind,
+		      const struct kvs_conn_ops *ops, void *user)
+{
+	KVS_CHECK_MAGIC(c, KVS_CONN_MAGIC);
+	KVS_ASSERT(ops);
+	c->kind = kind;
+	c->ops = ops;
+	c->user = user;
+}
+
+void *kvs_conn_user(const struct kvs_conn *c)
+{
+	KVS_CHECK_MAGIC(c, KVS_CONN_MAGIC);
+	return c->user;
+}
+
+struct kvs_transport *kvs_conn_transport(const struct kvs_conn *c)
+{
+	KVS_CHECK_MAGIC(c, KVS_CONN_MAGIC);
+	return c->t;
+}
+
+const char *kvs_conn_peer(const struct kvs_conn *c)
+{
+	KVS_CHECK_MAGIC(c, KVS_CONN_MAGIC);
+	return c->peer;
+}
+
+int kvs_conn_send(struct kvs_conn *c, const struct kvs_frame *f)
+{
+	size_t len = kvs_get32(f->len);
+
+	KVS_CHECK_MAGIC(c, KVS_CONN_MAGIC);
+	/* Our own frames: a wrong one is a bug of the caller. */
+	KVS_ASSERT(kvs_get32(f->magic) == KVS_FRAME_MAGIC);
+	KVS_ASSERT(len >= sizeof(*f) && len <= KVS_FRAME_MAX);
+	KVS_ASSERT(!kvs_get32(f->payload));
+	return c->t->ops->send(c, f, len);
+}
+
+int kvs_conn_write(struct kvs_conn *c, struct kvs_tx *tx)
+{
+	const struct kvs_frame *f = (const void *)tx->frame;
+	uint64_t sum = 0;
+	size_t i;
+
+	KVS_CHECK_MAGIC(c, KVS_CONN_MAGIC);
+	for (i = 0; i < tx->n_iov; i++)
+		sum += tx->iov[i].iov_len;
+	/* One byte off would put the whole stream out of step. */
+	KVS_ASSERT(tx->done && kvs_get32(f->magic) == KVS_FRAME_MAGIC);
+	KVS_ASSERT(kvs_get32(f->len) == KVS_DATA_FRAME);
+	KVS_ASSERT(kvs_get32(f->payload) == sum && sum <= KVS_PAYLOAD_MAX);
+	return c->t->ops->write(c, tx);
+}
+
+void kvs_conn_stop_payload(struct kvs_conn *c)
+{
+	KVS_CHECK_MAGIC(c, KVS_CONN_MAGIC);
+	c->t->ops->stop_payload(c);
+}
+
+void kvs_conn_close(struct kvs_conn *c, int err, bool flush)
+{
+	KVS_CHECK_MAGIC(c, KVS_CONN_MAGIC);
+	c->t->ops->close(c, err, flush);
+}
+
+int kvs_transport_watch(struct kvs_transport *t, int fd, short events,
+			void (*ready)(struct kvs_watch *w, short revents,
+				      void *arg),
+			void *arg, struct kvs_watch **ret)
+{
+	KVS_CHECK_MAGIC(t, KVS_TRANSPORT_MAGIC);
+	if (!t->ops->watch)
+		return -EOPNOTSUPP;
+	if (fd < 0 || !ready || (events & ~(POLLIN | POLLOUT)))
+		return -EINVAL;
+	return t->ops->watch(t, fd, events, ready, arg, ret);
+}
+
+int kvs_watch_events(struct kvs_watch *w, short events)
+{
+	KVS_CHECK_MAGIC(w, KVS_WATCH_MAGIC);
+	if (events & ~(POLLIN | POLLOUT))
+		return -EINVAL;
+	return w->t->ops->watch_events(w, events);
+}
+
+void kvs_watch_remove(struct kvs_watch *w)
+{
+	if (!w)
+		return;
+	KVS_CHECK_MAGIC(w, KVS_WATCH_MAGIC);
+	w->t->ops->watch_remove(w);
+}
+
+void kvs_transport_stats(const struct kvs_transport *t,
+			 struct kvs_transport_stats *ret)
+{
+	KVS_CHECK_MAGIC(t, KVS_TRANSPORT_MAGIC);
+	*ret = t->stats;
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DOC: transport_internal
+ *
+ * What every transport embeds first in its own objects, and the table by
+ * which transport.c reaches it. For the folder rdma/ only.
+ */
+#ifndef KVS_RDMA_TRANSPORT_INTERNAL_H
+#define KVS_RDMA_TRANSPORT_INTERNAL_H
+
+#include "rdma/transport.h"
+
+#define KVS_TRANSPORT_MAGIC 0x54525053u
+#define KVS_CONN_MAGIC 0x434f4e4eu
+#define KVS_LISTENER_MAGIC 0x4c49534eu
+#define KVS_WATCH_MAGIC 0x57415443u
+
+/**
+ * struct kvs_transport_ops - one kind of transport
+ *
+ * Arguments were checked for form by transport.c. A NULL entry answers
+ * -EOPNOTSUPP (or does nothing where there is no result). None may block,
+ * except poll. All run on the owner thread, except wake.
+ * @name: for messages
+ * @destroy: ends everything, frees @t
+ * @poll: runs events; the only place callbacks come from
+ * @wake: any thread, async-signal safe
+ * @listener_close: frees @l, now or when the kernel let go of it
+ * @detach: checks, then gives the handle; the conn dies after frame()
+ * @send: copies the frame
+ * @write: owns @tx until its done()
+ * @watch_remove: frees @w, now or later
+ */
+struct kvs_transport_ops {
+	const char *name;
+	void (*destroy)(struct kvs_transport *t);
+	int (*poll)(struct kvs_transport *t, uint64_t timeout_ns);
+	void (*wake)(struct kvs_transport *t);
+	int (*listen)(struct kvs_transport *t, const struct kvs_addr *addr,
+		      int (*accepted)(struct kvs_conn *c, void *arg), void *arg,
+		      struct kvs_listener **ret);
+	void (*listener_close)(struct kvs_listener *l);
+	int (*listener_addr)(const struct kvs_listener *l,
+			     struct sockaddr_storage *ret, socklen_t *ret_len);
+	int (*connect)(struct kvs_transport *t, const struct kvs_addr *addr,
+		       enum kvs_conn_kind kind, const struct kvs_conn_ops *ops,
+		       void *user, struct kvs_conn **ret);
+	int (*adopt)(struct kvs_transport *t, int fd, enum kvs_conn_kind kind,
+		     const struct kvs_conn_ops *ops, void *user,
+		     struct kvs_conn **ret);
+	int (*detach)(struct kvs_conn *c);
+	int (*send)(struct kvs_conn *c, const struct kvs_frame *f, size_t len);
+	int (*write)(struct kvs_conn *c, struct kvs_tx *tx);
+	void (*stop_payload)(struct kvs_conn *c);
+	void (*close)(struct kvs_conn *c, int err, bool flush);
+	int (*watch)(struct kvs_transport *t, int fd, short events,
+		     void (*ready)(struct kvs_watch *w, short revents,
+				   void *arg),
+		     void *arg, struct kvs_watch **ret);
+	int (*watch_events)(struct kvs_watch *w, short events);
+	void (*watch_remove)(struct kvs_watch *w);
+};
+
+struct kvs_transport {
+	unsigned int magic;
+	const struct kvs_transport_ops *ops;
+	const struct kvs_clock *clock;
+	size_t frame_max;
+	size_t send_queue_max;
+	struct kvs_transport_stats stats;
+};
+
+struct kvs_conn {
+	unsigned int magic;
+	struct kvs_transport *t;
+	enum kvs_conn_kind kind;
+	const struct kvs_conn_ops *ops; /* NULL until an accepted conn has it */
+	void *user;
+	char peer[KVS_ADDR_STR];
+};
+
+struct kvs_listener {
+	unsigned int magic;
+	struct kvs_transport *t;
+	int (*accepted)(struct kvs_conn *c, void *arg);
+	void *arg;
+};
+
+struct kvs_watch {
+	unsigned int magic;
+	struct kvs_transport *t;
+	void (*ready)(struct kvs_watch *w, short revents, void *arg);
+	void *arg;
+};
+
+/* Fill the common part of a transport; options may be NULL. */
+void kvs_transport_init(struct kvs_transport *t,
+			const struct kvs_transport_ops *ops,
+			const struct kvs_transport_opts *o);
+
+/**
+ * kvs_frame_check() - is this header acceptable on this connection
+ * @c: connection; its bad_frames counter is raised on refusal
+ * @f: the header
+ *
+ * Return: 0; -EPROTO.
+ */
+int kvs_frame_check(struct kvs_conn *c, const struct kvs_frame *f);
+
+#endif /* KVS_RDMA_TRANSPORT_INTERNAL_H */
