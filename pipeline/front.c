@@ -159,6 +159,50 @@ const struct kvs_node_up kvs_front_up = {
 
 /* ---- thread -------------------------------------------------------------- */
 
+/* Everything that could post to a node. */
+static void front_close_inputs(struct kvs_front *f)
+{
+	struct kvs_front_engine *e, *tmp;
+	struct kvs_session *s;
+
+	f->draining = true;
+	if (f->listener)
+		kvs_listener_close(f->listener);
+	f->listener = NULL;
+	kvs_watch_remove(f->attach_watch);
+	f->attach_watch = NULL;
+	if (f->attach_fd >= 0)
+		close(f->attach_fd);
+	f->attach_fd = -1;
+	if (*f->attach_path)
+		(void)unlink(f->attach_path);
+	*f->attach_path = 0;
+	kvs_list_for_each_entry_safe(e, tmp, &f->engines, node)
+		kvs_front_engine_free(e);
+	kvs_list_for_each_entry(s, &f->sessions, node)
+		kvs_session_end(s, -ESHUTDOWN, "the daemon ends");
+	f->n_nodes = 0;
+}
+
+static void run_forget_nodes(void *ctx, void *arg)
+{
+	(void)arg;
+	front_close_inputs(ctx);
+}
+
+void kvs_front_forget_nodes(struct kvs_front *f)
+{
+	if (f->running)
+		kvs_mailbox_call(&f->mailbox, run_forget_nodes, NULL);
+}
+
+static void front_teardown(struct kvs_front *f)
+{
+	front_close_inputs(f);
+	kvs_transport_destroy(f->transport);
+	f->transport = NULL;
+}
+
 static void *front_main(void *arg)
 {
 	struct kvs_front *f = arg;
@@ -176,6 +220,8 @@ static void *front_main(void *arg)
 		kvs_timerq_run(&f->timers, kvs_clock_now(&kvs_clock_real));
 		kvs_engines_reap(f);
 	}
+	kvs_mailbox_run(&f->mailbox);
+	front_teardown(f);
 	return NULL;
 }
 
@@ -235,26 +281,14 @@ int kvs_front_start(struct kvs_front *f, char *err, size_t errlen)
 
 void kvs_front_stop(struct kvs_front *f)
 {
-	struct kvs_front_engine *e, *tmp;
-
 	if (f->running) {
 		atomic_store_explicit(&f->stop, true, memory_order_release);
 		kvs_transport_wake(f->transport);
 		pthread_join(f->thread, NULL);
 		f->running = false;
+	} else if (f->transport) {
+		front_teardown(f); /* the thread never ran */
 	}
-	if (f->transport) {
-		kvs_mailbox_run(&f->mailbox);
-		if (f->attach_watch)
-			kvs_watch_remove(f->attach_watch);
-		kvs_list_for_each_entry_safe(e, tmp, &f->engines, node)
-			kvs_front_engine_free(e);
-	}
-	if (f->attach_fd >= 0)
-		close(f->attach_fd);
-	if (*f->attach_path)
-		(void)unlink(f->attach_path);
-	f->attach_fd = -1;
 }
 
 /* Started by service.c once the nodes run. */

@@ -153,10 +153,11 @@ struct kvs_front {
 	atomic_bool stop;
 };
 
-/* front.c: start makes the sockets, run the thread. Stop leaves the transport,
- * which nodes may still post to, to kvs_service_destroy(). */
+/* front.c: start makes the sockets, run the thread. To end: forget the nodes
+ * (nothing posts to them any more), stop the nodes, stop the front. */
 int kvs_front_start(struct kvs_front *f, char *err, size_t errlen);
 int kvs_front_run(struct kvs_front *f);
+void kvs_front_forget_nodes(struct kvs_front *f);
 void kvs_front_stop(struct kvs_front *f);
 /* What nodes post to it. */
 extern const struct kvs_node_up kvs_front_up;

@@ -295,6 +295,7 @@ static int session_layout(struct kvs_session *s, const struct kvs_msg_layout *m)
 	char text[KVS_WIRE_TEXT];
 	struct kvs_msg e = { .type = KVS_WIRE_ERROR };
 
+	snprintf(text, sizeof(text), "out of memory");
 	if (kvs_layout_check(&m->l, text, sizeof(text)) ||
 	    kvs_layout_dup(&m->l, &s->layout) ||
 	    session_check_layout(s, text, sizeof(text))) {

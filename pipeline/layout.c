@@ -441,7 +441,7 @@ static int64_t kvs_layout_next_layer(const struct kvs_layout *l, uint32_t from)
 }
 
 int kvs_layout_check_owners(const struct kvs_layout *decode,
-			    const struct kvs_layer_span *ranks, uint32_t n,
+			    const struct kvs_rank_slice *ranks, uint32_t n,
 			    char *err, size_t errlen)
 {
 	int64_t layer = kvs_layout_next_layer(decode, 0);

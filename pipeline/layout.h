@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kvstage/engine.h"
 #include "kvstage/layout.h"
 
 const char *kvs_buffer_kind_name(unsigned int kind); /* "?" if unknown */
@@ -58,12 +59,6 @@ int kvs_layout_match(const struct kvs_layout *prefill,
 		     const struct kvs_layout *decode, uint32_t first_layer,
 		     uint32_t n_layers, char *err, size_t errlen);
 
-/* Layers that a rank is to send: [first_layer, first_layer + n_layers). */
-struct kvs_layer_span {
-	uint32_t first_layer;
-	uint32_t n_layers; /* 0: a zero-byte rank */
-};
-
 /**
  * kvs_layout_check_owners() - does every layer come from one rank?
  * @decode: the decode engine's buffers
@@ -73,7 +68,7 @@ struct kvs_layer_span {
  * names it.
  */
 int kvs_layout_check_owners(const struct kvs_layout *decode,
-			    const struct kvs_layer_span *ranks, uint32_t n,
+			    const struct kvs_rank_slice *ranks, uint32_t n,
 			    char *err, size_t errlen);
 
 /* Index of (kind, layer) in l->buffers; -ENOENT. O(log n) after

@@ -215,6 +215,16 @@ static void node_deferred(struct kvs_node *n)
 
 /* ---- thread ------------------------------------------------------------ */
 
+/* The transport belongs to this thread to the end: its connections close
+ * here, what is posted last is run here, and the rooms end here. */
+static void node_teardown(struct kvs_node *n)
+{
+	kvs_mailbox_run(&n->mailbox);
+	kvs_transport_destroy(n->transport);
+	n->transport = NULL;
+	kvs_worker_abandon(n->worker);
+}
+
 static void *node_main(void *arg)
 {
 	struct kvs_node *n = arg;
@@ -235,6 +245,7 @@ static void *node_main(void *arg)
 		kvs_worker_turn(n->worker);
 		node_deferred(n);
 	}
+	node_teardown(n);
 	return NULL;
 }
 
@@ -328,16 +339,11 @@ void kvs_node_stop(struct kvs_node *n)
 		pthread_join(n->thread, NULL);
 		n->running = false;
 	}
-	/* Posts that came too late still own memory and descriptors. */
-	if (n->worker && n->transport)
-		kvs_mailbox_run(&n->mailbox);
+	/* Still there when the thread never ran. */
 	kvs_transport_destroy(n->transport);
 	n->transport = NULL;
-	if (n->worker) {
-		kvs_worker_abandon(n->worker);
-		kvs_worker_destroy(n->worker);
-		n->worker = NULL;
-	}
+	kvs_worker_destroy(n->worker);
+	n->worker = NULL;
 	kvs_pool_destroy(n->pool);
 	kvs_pool_destroy(n->offload_pool);
 	n->pool = NULL;

@@ -67,7 +67,8 @@ struct kvs_node {
 int kvs_node_start(struct kvs_node *n, const struct kvs_settings *s,
 		   uint64_t secret, const cpu_set_t *cpus, char *err,
 		   size_t errlen);
-/* Stops the thread, closes its connections, ends its rooms. */
+/* Stops the thread, which closes its connections and ends its rooms. Nobody
+ * may post to it any more; it may still post to the front. */
 void kvs_node_stop(struct kvs_node *n);
 
 /* Posts; any thread. What they point to is copied. -ENOMEM: not posted. */

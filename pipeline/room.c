@@ -194,28 +194,6 @@ static int room_wait_try(struct kvs_wait *wt)
 	return kvs_room_take_memory(r);
 }
 
-/* Every layer of the engine's layout belongs to exactly one rank. */
-static int room_check_slices(const struct kvs_layout *l,
-			     const struct kvs_room_request *q, char *err,
-			     size_t errlen)
-{
-	for (uint32_t b = 0; b < l->n_buffers; b++) {
-		uint32_t layer = l->buffers[b].layer;
-		uint32_t owners = 0;
-
-		for (uint32_t i = 0; i < q->n_ranks; i++)
-			owners += layer >= q->ranks[i].first_layer &&
-				  layer - q->ranks[i].first_layer <
-					  q->ranks[i].n_layers;
-		if (owners == 1)
-			continue;
-		snprintf(err, errlen, "layer %u is sent by %u ranks, not 1",
-			 layer, owners);
-		return -EINVAL;
-	}
-	return 0;
-}
-
 static int room_lengths(const struct kvs_geometry *g, uint64_t **ret)
 {
 	uint64_t *lens = malloc(g->n_extents * sizeof(*lens));
@@ -293,7 +271,8 @@ int kvs_room_create(struct kvs_worker *w, struct kvs_worker_engine *e,
 			 "a piece of the pool");
 		return -E2BIG;
 	}
-	res = room_check_slices(e->layout, q, err, errlen);
+	res = kvs_layout_check_owners(e->layout, q->ranks, q->n_ranks, err,
+				      errlen);
 	if (res)
 		return res;
 	res = kvs_geometry_init(&g, e->layout, q->tokens, e->extent_tokens,

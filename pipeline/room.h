@@ -138,8 +138,8 @@ struct kvs_room {
  *
  * All checks against the pool come first, so that a request that can never
  * fit leaves no trace (R11).
- * Return: 0; -E2BIG; -EINVAL (ranks do not cover each layer exactly once);
- * -ENOMEM. @err gets the text for the engine.
+ * Return: 0; -E2BIG; -EPROTOTYPE (ranks do not cover each layer exactly
+ * once); -EINVAL; -ENOMEM. @err gets the text for the engine.
  */
 int kvs_room_create(struct kvs_worker *w, struct kvs_worker_engine *e,
 		    const struct kvs_room_request *q, struct kvs_room **ret,

@@ -117,20 +117,18 @@ out:
 void kvs_service_destroy(struct kvs_service *s)
 {
 	struct kvs_front *f;
+	unsigned int n_nodes;
 	struct kvs_entry *e;
 	size_t pos = 0;
 
 	if (!s)
 		return;
 	f = &s->front;
-	kvs_front_stop(f);
-	for (unsigned int i = 0; i < f->n_nodes; i++)
+	n_nodes = f->n_nodes;
+	kvs_front_forget_nodes(f);
+	for (unsigned int i = 0; i < n_nodes; i++)
 		kvs_node_stop(&s->nodes[i]);
-	/* Nodes have posted their last; closing sessions posts to nobody. */
-	f->n_nodes = 0;
-	if (f->transport)
-		kvs_mailbox_run(&f->mailbox);
-	kvs_transport_destroy(f->transport);
+	kvs_front_stop(f);
 	for (unsigned int i = 0; i < KVS_NODES_MAX; i++) {
 		kvs_region_destroy(s->nodes[i].region);
 		kvs_region_destroy(s->nodes[i].offload);

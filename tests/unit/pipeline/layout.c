@@ -252,7 +252,7 @@ static void layout_stages_by_number(void **state)
 	assert_differs(&a, &d, 0, 0, "page_size: prefill 1, decode 64");
 }
 
-static void owners(const struct kvs_layer_span *v, uint32_t n, int want,
+static void owners(const struct kvs_rank_slice *v, uint32_t n, int want,
 		   const char *text)
 {
 	char err[256] = "";
@@ -267,20 +267,20 @@ static void owners(const struct kvs_layer_span *v, uint32_t n, int want,
 static void layout_every_layer_has_one_owner(void **state)
 {
 	(void)state;
-	owners((struct kvs_layer_span[]){ { 0, 30 }, { 30, 30 } }, 2, 0, "");
-	owners((struct kvs_layer_span[]){ { 20, 40 }, { 0, 20 }, { 0, 0 } }, 3,
+	owners((struct kvs_rank_slice[]){ { 0, 30 }, { 30, 30 } }, 2, 0, "");
+	owners((struct kvs_rank_slice[]){ { 20, 40 }, { 0, 20 }, { 0, 0 } }, 3,
 	       0, "");
-	owners((struct kvs_layer_span[]){ { 0, 30 }, { 31, 29 } }, 2,
+	owners((struct kvs_rank_slice[]){ { 0, 30 }, { 31, 29 } }, 2,
 	       -EPROTOTYPE, "layer 30: given to no rank");
-	owners((struct kvs_layer_span[]){ { 0, 30 }, { 29, 31 } }, 2,
+	owners((struct kvs_rank_slice[]){ { 0, 30 }, { 29, 31 } }, 2,
 	       -EPROTOTYPE, "layer 29: given to rank 0 and rank 1");
-	owners((struct kvs_layer_span[]){ { 0, 59 } }, 1, -EPROTOTYPE,
+	owners((struct kvs_rank_slice[]){ { 0, 59 } }, 1, -EPROTOTYPE,
 	       "layer 59: given to no rank");
-	owners((struct kvs_layer_span[]){ { 0, 60 }, { 10, 1 } }, 2,
+	owners((struct kvs_rank_slice[]){ { 0, 60 }, { 10, 1 } }, 2,
 	       -EPROTOTYPE, "layer 10: given to rank 0 and rank 1");
 	owners(NULL, 0, -EPROTOTYPE, "layer 0: given to no rank");
 	/* ends that wrap */
-	owners((struct kvs_layer_span[]){ { 0, UINT32_MAX },
+	owners((struct kvs_rank_slice[]){ { 0, UINT32_MAX },
 					  { UINT32_MAX, UINT32_MAX } },
 	       2, 0, "");
 }

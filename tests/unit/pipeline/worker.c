@@ -648,17 +648,17 @@ static void test_slices(void **state)
 	(void)state;
 	rig_up(&g, 64);
 	kvs_worker_admit(g.w, &q);
-	assert_int_equal(rig_errno(&g, 0), EINVAL);
+	assert_int_equal(rig_errno(&g, 0), EPROTOTYPE);
 	two[1].first_layer = 3;
 	q.generation++;
 	kvs_worker_admit(g.w, &q);
-	assert_int_equal(rig_errno(&g, 0), EINVAL);
+	assert_int_equal(rig_errno(&g, 0), EPROTOTYPE);
 	two[1].first_layer = UINT32_MAX;
 	two[1].n_layers = UINT32_MAX;
 	q.generation++;
 	kvs_worker_admit(g.w, &q);
-	assert_int_equal(rig_errno(&g, 0), EINVAL);
-	assert_int_equal(g.w->stats.admits[KVS_ADMIT_INVALID], 3);
+	assert_int_equal(rig_errno(&g, 0), EPROTOTYPE);
+	assert_int_equal(g.w->stats.admits[KVS_ADMIT_LAYOUT], 3);
 	/* a zero-byte rank is fine: it must still open and say LAST */
 	two[0] = (struct kvs_rank_slice){ 0, 2 };
 	two[1] = (struct kvs_rank_slice){ 0, 0 };
