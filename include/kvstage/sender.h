@@ -22,6 +22,8 @@
 #include "kvstage/errors.h"
 #include "kvstage/layout.h"
 
+#pragma GCC visibility push(default)
+
 struct kvs_sender;
 struct kvs_send_room;
 
@@ -61,7 +63,9 @@ struct kvs_send_ops {
  * @chunk_max: bytes of one chunk; 0: 16 MiB
  * @connect_timeout: ns; 0: 10 s; also for finding the daemon up at first
  * @engine: transport engine: "auto", "uring", "sock"; NULL: auto
- * @ops: callbacks
+ * @ops: callbacks; outlives the sender
+ * @open_timeout: ns a room waits for the daemon's grant, its refusals that ask
+ *                for patience included; 0: 60 s
  */
 struct kvs_sender_opts {
 	size_t size;
@@ -77,6 +81,7 @@ struct kvs_sender_opts {
 	uint64_t connect_timeout;
 	const char *engine;
 	const struct kvs_send_ops *ops;
+	uint64_t open_timeout;
 };
 
 /**
@@ -89,7 +94,8 @@ struct kvs_sender_opts {
  */
 int kvs_sender_create(const struct kvs_sender_opts *o, struct kvs_sender **ret,
 		      char *err, size_t errlen);
-/* Aborts what is open, closes, joins the thread. NULL ok. Blocks. */
+/* Aborts what is open, closes, joins the thread; rooms not closed yet end
+ * with done() and are freed. NULL ok. Blocks. */
 void kvs_sender_destroy(struct kvs_sender *s);
 
 /**
@@ -130,12 +136,15 @@ int kvs_send_aux(struct kvs_send_room *r, const void *data, uint32_t len,
 int kvs_send_finish(struct kvs_send_room *r);
 /* Prefill gave up: tells the daemon with the reason. Idempotent. */
 int kvs_send_abort(struct kvs_send_room *r, int err, const char *text);
-/* Caller is through with the handle; aborts when not done. */
+/* Caller is through with the handle; aborts when not done. Callbacks still
+ * come until done(), with the handle valid inside them. */
 void kvs_send_close(struct kvs_send_room *r);
 
 void *kvs_send_user(const struct kvs_send_room *r);
 uint64_t kvs_send_room_id(const struct kvs_send_room *r);
 /* Chunks given to the transport and not completed. Any thread. */
 uint32_t kvs_send_outstanding(const struct kvs_send_room *r);
+
+#pragma GCC visibility pop
 
 #endif /* KVSTAGE_SENDER_H */
