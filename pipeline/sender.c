@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "lib/err.h"
+#include "lib/log.h"
+#include "pipeline/layout.h"
+#include "pipeline/sender_internal.h"
+#include "pipeline/wire_text.h"
+
+#define KVS_SEND_SLOTS_DEFAULT 2
+#define KVS_SEND_WINDOW_DEFAULT (64ULL << 20)
+#define KVS_SEND_CHUNK_DEFAULT (16ULL << 20)
+#define KVS_SEND_CONNECT_DEFAULT (10 * KVS_NSEC_PER_SEC)
+#define KVS_SEND_OPEN_DEFAULT (60 * KVS_NSEC_PER_SEC)
+#define KVS_SEND_PAST_CLEAN 4096
+#define KVS_SEND_PAST_POISONED 65536
+
+void kvs_sender_mail(struct kvs_sender *s, struct kvs_send_mail *m)
+{
+	kvs_mpsc_push(&s->mail, &m->node);
+	kvs_transport_wake(s->t);
+}
+
+void kvs_sender_agree(struct kvs_sender *s, int err, const char *text)
+{
+	pthread_mutex_lock(&s->lock);
+	if (!s->agreed) {
+		s->agreed = true;
+		s->agreed_err = err;
+		snprintf(s->agreed_text, sizeof(s->agreed_text), "%s", text);
+		pthread_cond_signal(&s->cond);
+	}
+	pthread_mutex_unlock(&s->lock);
+}
+
+static void read_mail(struct kvs_sender *s)
+{
+	struct kvs_mpsc_node *n;
+
+	while ((n = kvs_mpsc_pop(&s->mail))) {
+		struct kvs_send_mail *m =
+			kvs_container_of(n, struct kvs_send_mail, node);
+
+		if (m->type != KVS_SEND_MAIL_STOP) {
+			kvs_send_room_mail(m);
+			continue;
+		}
+		s->stopping = true;
+		atomic_store(&s->gone, true);
+		kvs_send_room_fail_all(s, ECANCELED,
+				       "the sender is shutting down", true);
+		/* what is with the transport is let out, for a second */
+		kvs_sender_data_close(s, -ECANCELED, true);
+	}
+}
+
+/* Every room is over and nothing is left to close. */
+static bool stopped(struct kvs_sender *s)
+{
+	struct kvs_send_room *r;
+	bool over = true;
+
+	if (!s->stopping || s->n_conns)
+		return false;
+	pthread_mutex_lock(&s->lock);
+	kvs_list_for_each_entry(r, &s->all, all_node) {
+		if (r->live)
+			over = false;
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (!over)
+		return false;
+	/* last: it carries the answers */
+	kvs_sender_control_stop(s);
+	return !s->control;
+}
+
+/* The transport belongs to this thread to its end. Whoever asked to stop may
+ * still be about to wake it. */
+static void thread_end(struct kvs_sender *s)
+{
+	pthread_mutex_lock(&s->lock);
+	while (!s->released)
+		pthread_cond_wait(&s->cond, &s->lock);
+	pthread_mutex_unlock(&s->lock);
+	kvs_transport_destroy(s->t);
+	s->t = NULL;
+}
+
+static void *thread_main(void *arg)
+{
+	struct kvs_sender *s = arg;
+	uint64_t now, next;
+	int r;
+
+	pthread_setname_np(pthread_self(), "kvs-sender");
+	kvs_sender_control_start(s);
+	for (;;) {
+		read_mail(s);
+		kvs_send_room_settle_all(s);
+		if (stopped(s)) {
+			thread_end(s);
+			return NULL;
+		}
+		kvs_sender_pump(s);
+		/* pumping may fail rooms (no memory, no connection) */
+		kvs_send_room_settle_all(s);
+
+		now = kvs_sender_now();
+		next = kvs_timerq_next(&s->timers);
+		if (next != KVS_TIME_NEVER)
+			next = next > now ? next - now : 0;
+		r = kvs_transport_poll(s->t, next);
+		if (r < 0 && r != -EINTR)
+			kvs_log_debug("sender: poll: %s", kvs_err_name(r));
+		/* completions first, then deadlines */
+		kvs_send_room_settle_all(s);
+		kvs_timerq_run(&s->timers, kvs_sender_now());
+	}
+}
+
+static int check_opts(const struct kvs_sender_opts *o, char *err, size_t errlen)
+{
+	char name[KVS_PEER_NAME];
+	uint32_t i;
+
+	if (!o || o->size < offsetof(struct kvs_sender_opts, open_timeout) ||
+	    !o->daemon || !o->peer || !o->layout || !o->buffers || !o->ops ||
+	    !o->ops->done || !o->ops->pages_free) {
+		snprintf(err, errlen, "sender: a required option is missing");
+		return -EINVAL;
+	}
+	if (!o->peer[0] || strlen(o->peer) >= KVS_PEER_NAME) {
+		snprintf(err, errlen,
+			 "sender: peer name must have 1 to %d bytes",
+			 KVS_PEER_NAME - 1);
+		return -EINVAL;
+	}
+	kvs_wire_text_put(name, sizeof(name), o->peer);
+	if (strcmp(name, o->peer)) {
+		snprintf(
+			err, errlen,
+			"sender: peer name has control characters or is not UTF-8");
+		return -EINVAL;
+	}
+	if (!o->n_ranks || o->n_ranks > KVS_RANKS_MAX ||
+	    o->rank >= o->n_ranks) {
+		snprintf(err, errlen,
+			 "sender: rank %u of %u: not below it, or over %d",
+			 o->rank, o->n_ranks, KVS_RANKS_MAX);
+		return -EINVAL;
+	}
+	if (o->data_connections > KVS_SEND_SLOTS_MAX) {
+		snprintf(err, errlen, "sender: data_connections %u: at most %d",
+			 o->data_connections, KVS_SEND_SLOTS_MAX);
+		return -EINVAL;
+	}
+	if (kvs_layout_check(o->layout, err, errlen))
+		return -EINVAL;
+	for (i = 0; i < o->layout->n_buffers; i++) {
+		if (!o->buffers[i]) {
+			snprintf(err, errlen, "sender: buffer %u is NULL", i);
+			return -EINVAL;
+		}
+	}
+	return 0;
+}
+
+static uint64_t or_default(uint64_t v, uint64_t otherwise)
+{
+	return v ? v : otherwise;
+}
+
+static int init_table(struct kvs_sender *s)
+{
+	size_t i;
+
+	s->bucket = calloc(KVS_SEND_BUCKETS, sizeof(*s->bucket));
+	if (!s->bucket)
+		return -ENOMEM;
+	for (i = 0; i < KVS_SEND_BUCKETS; i++)
+		kvs_list_init(&s->bucket[i]);
+	return kvs_send_past_init(&s->past, KVS_SEND_PAST_CLEAN,
+				  KVS_SEND_PAST_POISONED);
+}
+
+static int copy_opts(struct kvs_sender *s, const struct kvs_sender_opts *o)
+{
+	size_t bytes = o->layout->n_buffers * sizeof(*s->buffers);
+
+	s->rank = o->rank;
+	s->n_ranks = o->n_ranks;
+	kvs_wire_text_put(s->peer, sizeof(s->peer), o->peer);
+	s->ops = o->ops;
+	s->slots = o->data_connections ? o->data_connections
+				       : KVS_SEND_SLOTS_DEFAULT;
+	s->window = or_default(o->window, KVS_SEND_WINDOW_DEFAULT);
+	s->chunk_max = or_default(o->chunk_max, KVS_SEND_CHUNK_DEFAULT);
+	if (s->chunk_max > KVS_PAYLOAD_MAX)
+		s->chunk_max = KVS_PAYLOAD_MAX;
+	if (s->chunk_max > s->window)
+		s->chunk_max = s->window;
+	s->connect_timeout =
+		or_default(o->connect_timeout, KVS_SEND_CONNECT_DEFAULT);
+	s->open_timeout = KVS_SEND_OPEN_DEFAULT;
+	if (o->size >= sizeof(*o))
+		s->open_timeout = or_default(o->open_timeout, s->open_timeout);
+	s->daemon = strdup(o->daemon);
+	s->buffers = malloc(bytes);
+	if (!s->daemon || !s->buffers)
+		return -ENOMEM;
+	memcpy(s->buffers, o->buffers, bytes);
+	return kvs_layout_dup(o->layout, &s->layout);
+}
+
+static void sender_free(struct kvs_sender *s)
+{
+	while (s->bucket && !kvs_list_empty(&s->all)) {
+		struct kvs_send_room *r =
+			kvs_list_first(&s->all, struct kvs_send_room, all_node);
+
+		kvs_list_del(&r->all_node);
+		kvs_list_del(&r->hash_node);
+		kvs_send_room_free(r);
+	}
+	kvs_transport_destroy(s->t);
+	kvs_sender_data_free(s);
+	kvs_timerq_fini(&s->timers);
+	kvs_send_past_fini(&s->past);
+	pthread_cond_destroy(&s->cond);
+	pthread_mutex_destroy(&s->lock);
+	free(s->bucket);
+	free(s->layout);
+	free(s->buffers);
+	free(s->daemon);
+	s->magic = 0;
+	free(s);
+}
+
+static void agree_wait(struct kvs_sender *s)
+{
+	/* the thread's own deadline ends this */
+	pthread_mutex_lock(&s->lock);
+	while (!s->agreed)
+		pthread_cond_wait(&s->cond, &s->lock);
+	pthread_mutex_unlock(&s->lock);
+}
+
+int kvs_sender_create(const struct kvs_sender_opts *o, struct kvs_sender **ret,
+		      char *err, size_t errlen)
+{
+	struct kvs_transport_opts to = { .engine = NULL };
+	struct kvs_sender *s;
+	void *mem;
+	int r;
+
+	r = check_opts(o, err, errlen);
+	if (r)
+		return r;
+	if (posix_memalign(&mem, 64, sizeof(*s))) {
+		snprintf(err, errlen, "sender: out of memory");
+		return -ENOMEM;
+	}
+	s = memset(mem, 0, sizeof(*s));
+	s->magic = KVS_SENDER_MAGIC;
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_cond_init(&s->cond, NULL);
+	kvs_mpsc_init(&s->mail);
+	kvs_timerq_init(&s->timers);
+	kvs_list_init(&s->all);
+	kvs_list_init(&s->dirty);
+	kvs_list_init(&s->workers);
+	s->m_stop.type = KVS_SEND_MAIL_STOP;
+	do {
+		if (getrandom(&s->instance, sizeof(s->instance), 0) < 0)
+			s->instance = kvs_sender_now();
+	} while (!s->instance);
+
+	r = copy_opts(s, o);
+	if (!r)
+		r = init_table(s);
+	if (r) {
+		snprintf(err, errlen, "sender: out of memory");
+		goto out_free;
+	}
+	r = kvs_addr_parse(o->daemon, false, &s->addr, err, errlen);
+	if (r)
+		goto out_free;
+	to.engine = o->engine ? o->engine : "auto";
+	r = kvs_tcp_create(&to, &s->t, err, errlen);
+	if (r)
+		goto out_free;
+	r = -pthread_create(&s->thread, NULL, thread_main, s);
+	if (r) {
+		snprintf(err, errlen, "sender: pthread_create: %s",
+			 kvs_err_name(r));
+		goto out_free;
+	}
+	s->started = true;
+
+	agree_wait(s);
+	if (s->agreed_err) {
+		r = s->agreed_err;
+		snprintf(err, errlen, "%s", s->agreed_text);
+		kvs_sender_destroy(s);
+		return r;
+	}
+	*ret = s;
+	return 0;
+out_free:
+	sender_free(s);
+	return r;
+}
+
+void kvs_sender_destroy(struct kvs_sender *s)
+{
+	if (!s)
+		return;
+	KVS_CHECK_MAGIC(s, KVS_SENDER_MAGIC);
+	if (s->started) {
+		kvs_sender_mail(s, &s->m_stop);
+		pthread_mutex_lock(&s->lock);
+		s->released = true;
+		pthread_cond_signal(&s->cond);
+		pthread_mutex_unlock(&s->lock);
+		pthread_join(s->thread, NULL);
+	}
+	sender_free(s);
+}

@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/err.h"
+#include "lib/log.h"
+#include "pipeline/sender_internal.h"
+
+#define KVS_SEND_RETRY_MIN (10 * KVS_NSEC_PER_MSEC)
+#define KVS_SEND_RETRY_MAX (1000 * KVS_NSEC_PER_MSEC)
+
+static void worker_due(struct kvs_timer *t);
+
+struct kvs_send_worker *kvs_send_worker_get(struct kvs_sender *s,
+					    uint32_t index)
+{
+	struct kvs_send_worker *w;
+	unsigned int i;
+
+	kvs_list_for_each_entry(w, &s->workers, node) {
+		if (w->index == index)
+			return w;
+	}
+	if (s->n_workers == KVS_SEND_WORKERS_MAX)
+		return NULL;
+	w = calloc(1, sizeof(*w));
+	if (!w)
+		return NULL;
+	w->s = s;
+	w->index = index;
+	kvs_list_init(&w->run);
+	kvs_timer_init(&w->timer, worker_due);
+	for (i = 0; i < KVS_SEND_SLOTS_MAX; i++) {
+		w->slot[i].w = w;
+		w->slot[i].index = i;
+	}
+	kvs_list_add_tail(&s->workers, &w->node);
+	s->n_workers++;
+	return w;
+}
+
+void kvs_send_worker_run(struct kvs_send_worker *w, struct kvs_send_room *r)
+{
+	if (!kvs_list_empty(&r->run_node))
+		return;
+	/* trouble of a time when nobody waited is not held against this one */
+	if (kvs_list_empty(&w->run))
+		w->trouble = 0;
+	kvs_list_add_tail(&w->run, &r->run_node);
+}
+
+static bool has_ready(const struct kvs_send_worker *w)
+{
+	unsigned int i;
+
+	for (i = 0; i < w->s->slots; i++) {
+		if (w->slot[i].state == KVS_SEND_SLOT_READY)
+			return true;
+	}
+	return false;
+}
+
+/* Next retry or deadline of a slot; none when there is nothing to wait for. */
+static void worker_arm(struct kvs_send_worker *w)
+{
+	uint64_t at = KVS_TIME_NEVER;
+	bool idle = false;
+	unsigned int i;
+
+	for (i = 0; i < w->s->slots; i++) {
+		struct kvs_send_slot *sl = &w->slot[i];
+
+		if (sl->state == KVS_SEND_SLOT_IDLE)
+			idle = true;
+		else if (sl->state != KVS_SEND_SLOT_READY &&
+			 sl->state != KVS_SEND_SLOT_CLOSING &&
+			 sl->deadline < at)
+			at = sl->deadline;
+	}
+	if (idle && !kvs_list_empty(&w->run) && w->retry_at < at)
+		at = w->retry_at;
+	if (at == KVS_TIME_NEVER)
+		kvs_timer_cancel(&w->s->timers, &w->timer);
+	else if (kvs_timer_set(&w->s->timers, &w->timer, at))
+		kvs_log_debug("sender: timer: out of memory");
+}
+
+/* A connection could not be had: not a lost peer, so say what it was. */
+static void slot_failed(struct kvs_send_slot *sl, int err, const char *text)
+{
+	struct kvs_send_worker *w = sl->w;
+	struct kvs_sender *s = w->s;
+	uint64_t now = kvs_sender_now();
+	char why[KVS_SEND_TEXT + 128];
+
+	sl->state = KVS_SEND_SLOT_IDLE;
+	/* once for all slots that failed together */
+	if (now >= w->retry_at) {
+		w->backoff = w->backoff ? w->backoff * 2 : KVS_SEND_RETRY_MIN;
+		if (w->backoff > KVS_SEND_RETRY_MAX)
+			w->backoff = KVS_SEND_RETRY_MAX;
+		w->retry_at = now + w->backoff;
+	}
+	if (has_ready(w))
+		return;
+	if (!w->trouble)
+		w->trouble = now;
+	if (now - w->trouble < s->connect_timeout)
+		return;
+	snprintf(why, sizeof(why), "no data connection to worker %u: %s%s%s",
+		 w->index, kvs_err_name(err), text[0] ? ": " : "", text);
+	while (!kvs_list_empty(&w->run)) {
+		struct kvs_send_room *r =
+			kvs_list_first(&w->run, struct kvs_send_room, run_node);
+
+		/* nothing of it was sent, or it would be poisoned by now */
+		kvs_send_room_fail(r, err < 0 ? -err : err, why, true);
+	}
+	w->trouble = 0;
+}
+
+static int slot_frame(struct kvs_conn *c, const struct kvs_frame *f)
+{
+	struct kvs_send_slot *sl = kvs_conn_user(c);
+	struct kvs_sender *s = sl->w->s;
+	const char *reason;
+	struct kvs_msg m;
+
+	if (kvs_wire_decode(f, kvs_get32(f->len), &s->scratch, &m, &reason))
+		return -EPROTO;
+	if (m.type == KVS_WIRE_ERROR) {
+		sl->said = (int)m.error.err;
+		memcpy(sl->text, m.error.text, sizeof(sl->text));
+		return -sl->said;
+	}
+	if (m.type == KVS_WIRE_KEEPALIVE && !m.keepalive.reply) {
+		m.keepalive.reply = 1;
+		kvs_sender_say_on(s, c, &m);
+		return 0;
+	}
+	if (m.type != KVS_WIRE_HELLO || sl->state != KVS_SEND_SLOT_HELLO)
+		return -EPROTO;
+	sl->state = KVS_SEND_SLOT_READY;
+	sl->w->backoff = 0;
+	sl->w->trouble = 0;
+	worker_arm(sl->w);
+	return 0;
+}
+
+static void slot_opened(struct kvs_conn *c)
+{
+	struct kvs_send_slot *sl = kvs_conn_user(c);
+	struct kvs_msg m;
+
+	sl->state = KVS_SEND_SLOT_HELLO;
+	kvs_sender_hello(sl->w->s, &m, KVS_ROLE_DATA, sl->w->index);
+	kvs_sender_say_on(sl->w->s, c, &m);
+}
+
+/*
+ * What the kernel took may never have arrived: rooms that sent bytes here and
+ * have no COMPLETE cannot say how much of them did.
+ */
+static void slot_lost(struct kvs_send_slot *sl, int err)
+{
+	struct kvs_sender *s = sl->w->s;
+	struct kvs_send_room *r;
+	char why[KVS_SEND_TEXT + 128];
+
+	snprintf(why, sizeof(why), "data connection to worker %u lost: %s%s%s",
+		 sl->w->index, kvs_err_name(err), sl->text[0] ? ": " : "",
+		 sl->text);
+	pthread_mutex_lock(&s->lock);
+	kvs_list_for_each_entry(r, &s->all, all_node) {
+		if (r->worker != sl->w || !(r->used & (1ULL << sl->index)))
+			continue;
+		kvs_send_room_poison(r, ECONNRESET, why);
+	}
+	pthread_mutex_unlock(&s->lock);
+}
+
+static void slot_closed(struct kvs_conn *c, int err)
+{
+	struct kvs_send_slot *sl = kvs_conn_user(c);
+	struct kvs_send_worker *w = sl->w;
+	bool was_ready = sl->state == KVS_SEND_SLOT_READY ||
+			 sl->state == KVS_SEND_SLOT_CLOSING;
+
+	w->s->n_conns--;
+	sl->conn = NULL;
+	sl->state = KVS_SEND_SLOT_IDLE;
+	if (!err)
+		err = sl->said ? -sl->said : -ECONNRESET;
+	if (w->s->stopping || w->s->state == KVS_SENDER_GONE)
+		return;
+	if (was_ready)
+		slot_lost(sl, err);
+	else
+		slot_failed(sl, err, sl->text);
+	worker_arm(w);
+}
+
+static const struct kvs_conn_ops slot_ops = {
+	.opened = slot_opened,
+	.frame = slot_frame,
+	.closed = slot_closed,
+};
+
+/* Connect what is missing, now that a room needs it. */
+static void worker_kick(struct kvs_send_worker *w)
+{
+	struct kvs_sender *s = w->s;
+	uint64_t now = kvs_sender_now();
+	unsigned int i;
+	int r;
+
+	for (i = 0; i < s->slots && now >= w->retry_at; i++) {
+		struct kvs_send_slot *sl = &w->slot[i];
+
+		if (sl->state != KVS_SEND_SLOT_IDLE)
+			continue;
+		sl->said = 0;
+		sl->text[0] = '\0';
+		sl->deadline = now + s->connect_timeout;
+		r = kvs_transport_connect(s->t, &s->addr, KVS_CONN_DATA,
+					  &slot_ops, sl, &sl->conn);
+		if (r) {
+			sl->conn = NULL;
+			slot_failed(sl, r, "");
+			continue;
+		}
+		sl->state = KVS_SEND_SLOT_CONNECTING;
+		s->n_conns++;
+	}
+	worker_arm(w);
+}
+
+static void worker_due(struct kvs_timer *t)
+{
+	struct kvs_send_worker *w =
+		kvs_container_of(t, struct kvs_send_worker, timer);
+	uint64_t now = kvs_sender_now();
+	unsigned int i;
+
+	for (i = 0; i < w->s->slots; i++) {
+		struct kvs_send_slot *sl = &w->slot[i];
+
+		if ((sl->state != KVS_SEND_SLOT_CONNECTING &&
+		     sl->state != KVS_SEND_SLOT_HELLO) ||
+		    now < sl->deadline)
+			continue;
+		sl->deadline = KVS_TIME_NEVER;
+		kvs_conn_close(sl->conn, -ETIMEDOUT, false);
+	}
+	/* the pump that follows kicks */
+	worker_arm(w);
+}
+
+/* Least loaded, so that a slow connection does not gather the window. */
+static struct kvs_send_slot *pick(struct kvs_send_worker *w)
+{
+	struct kvs_send_slot *best = NULL;
+	unsigned int n = w->s->slots;
+	unsigned int i;
+
+	for (i = 0; i < n; i++) {
+		struct kvs_send_slot *sl = &w->slot[(w->turn + i) % n];
+
+		if (sl->state == KVS_SEND_SLOT_READY &&
+		    (!best || sl->inflight < best->inflight))
+			best = sl;
+	}
+	if (best)
+		w->turn = best->index + 1;
+	return best;
+}
+
+static void chunk_done(struct kvs_conn *c, struct kvs_tx *tx, int status)
+{
+	struct kvs_send_chunk *k =
+		kvs_container_of(tx, struct kvs_send_chunk, tx);
+	struct kvs_send_room *r = k->room;
+	struct kvs_sender *s = r->s;
+	char why[KVS_SEND_TEXT + 128];
+
+	(void)c;
+	k->slot->inflight -= k->len;
+	k->slot->w->inflight -= k->len;
+	s->inflight -= k->len;
+	s->chunks--;
+	atomic_fetch_sub(&r->outstanding, 1);
+	if (status == -EPIPE)
+		status = -ECONNRESET; /* the same to callers */
+	if (status) {
+		snprintf(why, sizeof(why),
+			 "a send to worker %u failed, bytes unknown: %s",
+			 k->slot->w->index, kvs_err_name(status));
+		k->job->status = status;
+		kvs_send_room_poison(r, -status, why);
+	} else {
+		r->bytes += k->len;
+	}
+	k->job->chunks--;
+	kvs_send_job_put(r, k->job);
+	kvs_send_room_dirty(r);
+	free(k);
+}
+
+static struct kvs_send_chunk *chunk_create(struct kvs_send_room *r,
+					   struct kvs_send_job *j,
+					   struct kvs_msg *m, size_t n)
+{
+	struct kvs_sender *s = r->s;
+	struct kvs_send_chunk *k;
+
+	m->type = KVS_WIRE_CHUNK;
+	m->chunk.room = r->id;
+	m->chunk.generation = r->generation;
+	m->chunk.rank = s->rank;
+	k = calloc(1, sizeof(*k) + n * sizeof(k->iov[0]));
+	if (!k)
+		return NULL;
+	k->room = r;
+	k->job = j;
+	k->len = m->chunk.len;
+	memcpy(k->iov, s->iov, n * sizeof(k->iov[0]));
+	k->tx.iov = k->iov;
+	k->tx.n_iov = n;
+	k->tx.done = chunk_done;
+	if (kvs_wire_encode(m, s->frame, sizeof(s->frame)) != KVS_DATA_FRAME) {
+		free(k);
+		return NULL;
+	}
+	memcpy(k->tx.frame, s->frame, KVS_DATA_FRAME);
+	return k;
+}
+
+static void chunk_send(struct kvs_send_chunk *k, struct kvs_send_slot *sl,
+		       const struct kvs_gather *before)
+{
+	struct kvs_send_room *r = k->room;
+	struct kvs_send_job *j = k->job;
+	struct kvs_sender *s = r->s;
+
+	/* up before it leaves the queue, whatever becomes of it */
+	atomic_fetch_add(&r->outstanding, 1);
+	j->chunks++;
+	s->chunks++;
+	s->inflight += k->len;
+	sl->inflight += k->len;
+	sl->w->inflight += k->len;
+	k->slot = sl;
+	if (!kvs_conn_write(sl->conn, &k->tx)) {
+		r->used |= 1ULL << sl->index;
+		return;
+	}
+	/* closing, and not one byte of this was taken: back it goes */
+	j->g = *before;
+	j->chunks--;
+	s->chunks--;
+	s->inflight -= k->len;
+	sl->inflight -= k->len;
+	sl->w->inflight -= k->len;
+	atomic_fetch_sub(&r->outstanding, 1);
+	sl->state = KVS_SEND_SLOT_CLOSING;
+	free(k);
+}
+
+static bool window_open(const struct kvs_send_worker *w)
+{
+	const struct kvs_sender *s = w->s;
+
+	if (s->chunks >= KVS_SEND_CHUNKS_MAX)
+		return false;
+	if (s->inflight && s->inflight + s->chunk_max > s->window)
+		return false;
+	/* a worker that stands still must not starve the others */
+	return !w->inflight ||
+	       w->inflight + s->chunk_max <= s->window / s->n_workers;
+}
+
+/* One chunk of the worker's next room. False: nothing could be done. */
+static bool push_one(struct kvs_send_worker *w)
+{
+	struct kvs_gather_map map = {
+		.layout = w->s->layout,
+		.buffers = w->s->buffers,
+		.rank = w->s->rank,
+		.chunk_max = w->s->chunk_max,
+	};
+	struct kvs_send_chunk *k;
+	struct kvs_send_slot *sl;
+	struct kvs_send_room *r;
+	struct kvs_gather before;
+	struct kvs_send_job *j;
+	struct kvs_msg m = { 0 };
+	size_t n;
+
+	if (kvs_list_empty(&w->run) || !window_open(w))
+		return false;
+	sl = pick(w);
+	if (!sl)
+		return false;
+	r = kvs_list_first(&w->run, struct kvs_send_room, run_node);
+	j = kvs_list_first(&r->jobs, struct kvs_send_job, node);
+	map.extent_pages = r->extent_pages;
+	map.n_extents = r->n_extents;
+	map.first_layer = r->first_layer;
+	map.n_layers = r->n_layers;
+	/* last in the round, so that rooms share the window */
+	kvs_list_del(&r->run_node);
+	before = j->g;
+	if (kvs_gather_next(&j->g, &map, w->s->iov, KVS_SEND_IOV_MAX, &m.chunk,
+			    &n)) {
+		k = chunk_create(r, j, &m, n);
+		if (!k) {
+			kvs_send_room_fail(r, ENOMEM, "out of memory", true);
+			return true;
+		}
+		chunk_send(k, sl, &before);
+	} else {
+		kvs_list_del(&j->node);
+		kvs_send_job_put(r, j);
+	}
+	if (!kvs_list_empty(&r->jobs))
+		kvs_list_add_tail(&w->run, &r->run_node);
+	else
+		kvs_send_room_dirty(r);
+	return true;
+}
+
+void kvs_sender_pump(struct kvs_sender *s)
+{
+	struct kvs_send_worker *w;
+	bool more;
+
+	if (s->state != KVS_SENDER_UP || s->stopping)
+		return;
+	kvs_list_for_each_entry(w, &s->workers, node) {
+		if (!kvs_list_empty(&w->run))
+			worker_kick(w);
+	}
+	do {
+		more = false;
+		kvs_list_for_each_entry(w, &s->workers, node)
+			more |= push_one(w);
+	} while (more);
+}
+
+void kvs_sender_data_close(struct kvs_sender *s, int err, bool flush)
+{
+	struct kvs_send_worker *w;
+	unsigned int i;
+
+	kvs_list_for_each_entry(w, &s->workers, node) {
+		kvs_timer_cancel(&s->timers, &w->timer);
+		for (i = 0; i < KVS_SEND_SLOTS_MAX; i++) {
+			if (w->slot[i].conn)
+				kvs_conn_close(w->slot[i].conn, err, flush);
+		}
+	}
+}
+
+void kvs_sender_data_free(struct kvs_sender *s)
+{
+	while (!kvs_list_empty(&s->workers)) {
+		struct kvs_send_worker *w = kvs_list_first(
+			&s->workers, struct kvs_send_worker, node);
+
+		kvs_list_del(&w->node);
+		free(w);
+	}
+}
