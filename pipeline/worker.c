@@ -185,6 +185,20 @@ static void admit_refuse(struct kvs_worker *w, const struct kvs_room_request *q,
 	w->o.out->room_over(w->o.arg, q->room, q->generation);
 }
 
+static enum kvs_admit_result admit_result(int err)
+{
+	switch (err) {
+	case -E2BIG:
+		return KVS_ADMIT_NOFIT;
+	case -EPROTOTYPE:
+		return KVS_ADMIT_LAYOUT;
+	case -EINVAL:
+		return KVS_ADMIT_INVALID;
+	default:
+		return KVS_ADMIT_BUSY;
+	}
+}
+
 void kvs_worker_admit(struct kvs_worker *w, const struct kvs_room_request *q)
 {
 	struct kvs_waitq *wq = kvs_pool_waitq(w->pool);
@@ -202,11 +216,7 @@ void kvs_worker_admit(struct kvs_worker *w, const struct kvs_room_request *q)
 	}
 	ret = kvs_room_create(w, e, q, &r, text, sizeof(text));
 	if (ret) {
-		admit_refuse(w, q,
-			     ret == -E2BIG    ? KVS_ADMIT_NOFIT
-			     : ret == -ENOMEM ? KVS_ADMIT_BUSY
-					      : KVS_ADMIT_INVALID,
-			     -ret, text);
+		admit_refuse(w, q, admit_result(ret), -ret, text);
 		return;
 	}
 	if (kvs_waitq_may_pass(wq)) {
