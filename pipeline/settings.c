@@ -269,8 +269,8 @@ int kvs_settings_print(const struct kvs_settings *s, FILE *f)
 			 info->range, *info->def ? info->def : "empty",
 			 info->reload ? "" : "; a change needs a restart");
 		kvs_settings_print_comment(note, f);
-		fprintf(f, "%s = %s\n", info->key,
-			kvs_setting_value(s, i, value, sizeof(value)));
+		kvs_setting_value(s, i, value, sizeof(value));
+		fprintf(f, "%s =%s%s\n", info->key, *value ? " " : "", value);
 	}
 	return fflush(f) || ferror(f) ? -EIO : 0;
 }

@@ -262,10 +262,10 @@ static void closest_name(void **state)
 	static const struct {
 		const char *name, *closest;
 	} tries[] = {
-		{ "pool.sise", "pool.size" },
+		{ "pool.sizeq", "pool.size" },
 		{ "pol-size", "pool.size" },
 		{ "hold.time_out", "hold.timeout" },
-		{ "listen.adress", "listen.address" },
+		{ "listen.addrezz", "listen.address" },
 		{ "pool-pagesize", "pool.page_size" },
 		{ "", "" },
 		{ "pool_size", "" },
@@ -356,8 +356,8 @@ static void file_bad(void **state)
 			  "engine.max = \"65\": too large; allowed: 1 to 64");
 	expect_file_error("[pool]\nsize = 4G # big\n", -EINVAL, 2,
 			  "\"4G # big\"");
-	expect_file_error("[pool]\nsiez = 4G\n", -ENOENT, 2,
-			  "\"pool.siez\"; the closest is \"pool.size\"");
+	expect_file_error("[pool]\nxize = 4G\n", -ENOENT, 2,
+			  "\"pool.xize\"; the closest is \"pool.size\"");
 	expect_file_error("[pol]\nsize = 4G\n", -ENOENT, 2,
 			  "\"pol.size\"; the closest is \"pool.size\"");
 	expect_file_error("size = 4G\n", -EINVAL, 1,

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Claims: the documents that list the settings list them all, as they are:
+ * kvstaged.conf(5) has each with its text, range and default under its
+ * section, and nothing else; kvstaged.conf.example is what the defaults print;
+ * kvstage(7) has every errno of the public list.
+ *
+ * usage: settings_pages SOURCE-TREE
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pipeline/settings.h"
+
+static const char *tree;
+
+static char *read_file(const char *name)
+{
+	char path[4096], *text;
+	size_t n;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/%s", tree, name);
+	f = fopen(path, "re");
+	if (!f)
+		fail_msg("cannot open %s", path);
+	text = calloc(1, 1 << 20);
+	assert_non_null(text);
+	n = fread(text, 1, (1 << 20) - 1, f);
+	assert_true(n > 0 && n < (1 << 20) - 1);
+	fclose(f);
+	return text;
+}
+
+/* Runs of white space become one blank: how lines are broken is free. */
+static void squeeze(char *text)
+{
+	char *to = text;
+
+	for (; *text; text++) {
+		if (!isspace((unsigned char)*text))
+			*to++ = *text;
+		else if (to[-1] != ' ')
+			*to++ = ' ';
+	}
+	*to = '\0';
+}
+
+/* From "heading" to the next of its kind, as a copy. */
+static char *section_of(const char *page, const char *heading, const char *next)
+{
+	const char *from = strstr(page, heading), *to;
+	char *copy;
+
+	if (!from)
+		fail_msg("no \"%s\"", heading);
+	to = strstr(from + 1, next);
+	copy = to ? strndup(from, (size_t)(to - from)) : strdup(from);
+	assert_non_null(copy);
+	return copy;
+}
+
+static unsigned int count(const char *text, const char *part)
+{
+	unsigned int n = 0;
+
+	for (; (text = strstr(text, part)); text++)
+		n++;
+	return n;
+}
+
+static void conf_page(void **state)
+{
+	char *page = read_file("man/kvstaged.conf.5"), *settings;
+	const struct kvs_setting_info *info;
+	unsigned int i;
+
+	(void)state;
+	squeeze(page);
+	settings = section_of(page, ".Sh SETTINGS", ".Sh ");
+	for (i = 0; (info = kvs_setting_info(i)); i++) {
+		char heading[64], item[1024], *section;
+
+		snprintf(heading, sizeof(heading), ".Ss [%s] ", info->section);
+		section = section_of(settings, heading, ".Ss ");
+		snprintf(item, sizeof(item),
+			 ".It Cm %s %s %c%s: %s; default %s.%s", info->key,
+			 info->text, toupper((unsigned char)info->type[0]),
+			 info->type + 1, info->range,
+			 *info->def ? info->def : "empty",
+			 info->reload ? "" : " A change needs a restart.");
+		if (!strstr(section, item))
+			fail_msg("kvstaged.conf(5) lacks, below %s:\n%s",
+				 heading, item);
+		free(section);
+	}
+	assert_int_equal(count(settings, ".It Cm "), i);
+	free(settings);
+	free(page);
+}
+
+static void example(void **state)
+{
+	char *file = read_file("tools/kvstaged.conf.example"), *text = NULL;
+	char err[512], path[4096];
+	struct kvs_settings s, defaults;
+	size_t n;
+	FILE *f = open_memstream(&text, &n);
+
+	(void)state;
+	assert_non_null(f);
+	kvs_settings_init(&defaults);
+	assert_int_equal(kvs_settings_print(&defaults, f), 0);
+	fclose(f);
+	/* only comments before it, nothing after */
+	assert_non_null(strstr(file, "\n\n[listen]\n"));
+	assert_string_equal(strstr(file, "[listen]\n"), text);
+	free(text);
+	free(file);
+
+	snprintf(path, sizeof(path), "%s/tools/kvstaged.conf.example", tree);
+	kvs_settings_init(&s);
+	if (kvs_settings_load(&s, path, err, sizeof(err)))
+		fail_msg("%s", err);
+	assert_memory_equal(&s, &defaults, sizeof(s));
+}
+
+static void errors_page(void **state)
+{
+	char *header = read_file("include/kvstage/errors.h");
+	char *page = read_file("man/kvstage.7"), *line, *save = NULL;
+	unsigned int n = 0;
+
+	(void)state;
+	squeeze(page);
+	for (line = strtok_r(header, "\n", &save); line;
+	     line = strtok_r(NULL, "\n", &save)) {
+		char name[32], item[64];
+
+		if (sscanf(line, " *   %31[A-Z0-9]", name) != 1 ||
+		    name[0] != 'E' || strlen(name) < 4)
+			continue;
+		snprintf(item, sizeof(item), ".It Er %s ", name);
+		if (!strstr(page, item))
+			fail_msg("kvstage(7) lacks %s", name);
+		n++;
+	}
+	assert_int_equal(count(page, ".It Er "), n);
+	assert_true(n > 15);
+	free(header);
+	free(page);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(conf_page),
+		cmocka_unit_test(example),
+		cmocka_unit_test(errors_page),
+	};
+
+	if (argc != 2) {
+		fprintf(stderr, "usage: settings_pages SOURCE-TREE\n");
+		return 2;
+	}
+	tree = argv[1];
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
