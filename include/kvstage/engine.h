@@ -36,9 +36,9 @@ enum kvs_status {
 	KVS_STATUS_DONE = 8, /* committed, extents given back */
 };
 
-/* A room on this engine: slot and generation packed; 0 is no handle. */
+/* A room on this engine; all zero is no handle. Members are private. */
 typedef struct {
-	uint32_t slot;
+	uint32_t slot; /* from 1 */
 	uint64_t generation; /* 0 until the daemon has assigned it */
 	uint64_t previous; /* word of the slot before the admit */
 } kvs_handle;
@@ -115,7 +115,8 @@ size_t kvs_engine_poll_many(struct kvs_engine *e, kvs_handle *h, size_t n,
  */
 int kvs_engine_progress(struct kvs_engine *e);
 
-/* A descriptor that is readable when progress has something. */
+/* A descriptor that is readable when the daemon sent a packet or is gone. The
+ * end of a copy and a status word make no noise. */
 int kvs_engine_fd(const struct kvs_engine *e);
 
 /* Why a room failed: daemon's text, and class 400 or 503. */
@@ -124,6 +125,7 @@ struct kvs_failure {
 	unsigned int class;
 	char text[256];
 };
+/* 0; -EAGAIN it has not failed; -ENOENT. */
 int kvs_engine_failure(struct kvs_engine *e, const kvs_handle *h,
 		       struct kvs_failure *ret);
 
@@ -134,9 +136,9 @@ int kvs_engine_aux(struct kvs_engine *e, const kvs_handle *h, uint32_t rank,
 
 /**
  * struct kvs_commit - where a room goes on the device
- * @device: backend (kvs_device_open())
+ * @device: backend (kvs_device_open()), outlives the engine
  * @buffers: device base of each layer buffer of the attached layout
- * @pages: device page of each page of the request, kvs pages of them
+ * @pages: device page of each page of the request
  * @n_pages: must equal the request's pages
  * @items: for fixed-count buffers: device items, in layout order,
  *         concatenated; @n_items of them
@@ -157,7 +159,10 @@ struct kvs_commit {
  * Asynchronous: status COMMITTING, then DONE when the copies are complete.
  * Arrays are copied. Device pages belong to the copy until DONE or FAILED
  * with kvs_engine_copy_live() false.
- * Return: 0; -EAGAIN not READY; -EINVAL; -ECANCELED failed meanwhile.
+ * Context: the first commit to a device makes the pools known to it, which may
+ * block; others do not.
+ * Return: 0; -EAGAIN not READY; -EINVAL; -ECANCELED failed meanwhile;
+ * -EALREADY committed already; -ENOENT; -ENOSPC too many devices; -ENOMEM.
  */
 int kvs_engine_commit(struct kvs_engine *e, const kvs_handle *h,
 		      const struct kvs_commit *c);
@@ -169,10 +174,11 @@ bool kvs_engine_copy_live(struct kvs_engine *e, const kvs_handle *h);
  *
  * Returns before the drain; idempotent. Host memory is the daemon's problem;
  * device pages are free once kvs_engine_copy_live() is false.
- * Return: 0; -EALREADY it had ended; -ENOENT.
+ * Return: 0; -EALREADY it had ended, or its copies had; -ENOENT.
  */
 int kvs_engine_abort(struct kvs_engine *e, const kvs_handle *h);
-/* Forget a handle that is DONE or FAILED; its slot is used again. -EBUSY. */
+/* Forget a handle that is DONE or FAILED and has no copy running: 0; -EBUSY it
+ * is not so yet; -ENOENT. */
 int kvs_engine_release(struct kvs_engine *e, const kvs_handle *h);
 
 /**

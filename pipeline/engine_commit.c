@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From the mapping to the device. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pipeline/engine_internal.h"
+#include "pipeline/layout.h"
+
+/* Pools are made known to a device at the first commit to it. */
+static int devices_know(struct kvs_engine *e, struct kvs_device *d)
+{
+	uint32_t i;
+	int ret;
+
+	for (i = 0; i < e->n_devices; i++)
+		if (e->devices[i] == d)
+			return 0;
+	if (e->n_devices == KVS_ENG_DEVICES_MAX)
+		return -ENOSPC;
+	for (i = 0; i < e->n_pools; i++) {
+		ret = kvs_device_register_host(d, e->pools[i].base,
+					       e->pools[i].size,
+					       !e->pools[i].writable);
+		if (ret)
+			goto out_unregister;
+	}
+	e->devices[e->n_devices++] = d;
+	return 0;
+
+out_unregister:
+	while (i--)
+		(void)kvs_device_unregister_host(d, e->pools[i].base,
+						 e->pools[i].size);
+	return ret;
+}
+
+void kvs_eng_devices_forget(struct kvs_engine *e)
+{
+	for (uint32_t d = 0; d < e->n_devices; d++)
+		for (uint32_t i = 0; i < e->n_pools; i++)
+			(void)kvs_device_unregister_host(e->devices[d],
+							 e->pools[i].base,
+							 e->pools[i].size);
+	e->n_devices = 0;
+}
+
+/* Items of all fixed-count buffers of a room. */
+static uint64_t commit_items(const struct kvs_geometry *g)
+{
+	const struct kvs_layout *l = g->layout;
+	uint64_t off, len, n = 0;
+
+	for (uint32_t b = 0; b < l->n_buffers; b++)
+		if (!kvs_buffer_kind_is_paged(l->buffers[b].kind) &&
+		    !kvs_geometry_run(g, g->n_extents - 1, b, &off, &len))
+			n += len / l->buffers[b].item_len;
+	return n;
+}
+
+static int commit_check(const struct kvs_eng_room *r,
+			const struct kvs_commit *c)
+{
+	uint64_t items = commit_items(&r->geo);
+
+	if (!c || c->size < sizeof(*c) || !c->device || !c->buffers ||
+	    !c->pages || c->n_pages != r->geo.pages || c->n_items != items ||
+	    (items && !c->items))
+		return -EINVAL;
+	for (uint32_t b = 0; b < r->geo.layout->n_buffers; b++)
+		if (!c->buffers[b])
+			return -EINVAL;
+	return 0;
+}
+
+/* Extent by extent, so that the host side is read in order and the device
+ * sees the same page list many times in a row. */
+static void commit_runs(const struct kvs_engine *e, struct kvs_eng_room *r,
+			const struct kvs_commit *c)
+{
+	const struct kvs_geometry *g = &r->geo;
+	const struct kvs_layout *l = g->layout;
+	const uint32_t *items = r->pages + c->n_pages;
+	struct kvs_copy_run *run = r->runs;
+	uint64_t off, len;
+
+	for (uint32_t x = 0; x < g->n_extents; x++) {
+		unsigned char *host = e->pools[r->pool].base + r->off[x];
+
+		for (uint32_t b = 0; b < l->n_buffers; b++) {
+			bool paged =
+				kvs_buffer_kind_is_paged(l->buffers[b].kind);
+
+			if (kvs_geometry_run(g, x, b, &off, &len) || !len)
+				continue;
+			*run = (struct kvs_copy_run){
+				.host = host + off,
+				.dev = c->buffers[b],
+				.item_len = l->buffers[b].item_len,
+				.n = len / l->buffers[b].item_len,
+			};
+			run->pages =
+				paged ? r->pages + (size_t)x * g->extent_pages
+				      : items;
+			if (!paged)
+				items += run->n;
+			run++;
+		}
+	}
+	r->copy.runs = r->runs;
+	r->copy.n_runs = (size_t)(run - r->runs);
+	r->copy.dir = KVS_COPY_H2D;
+}
+
+static int commit_build(struct kvs_engine *e, struct kvs_eng_room *r,
+			const struct kvs_commit *c)
+{
+	size_t runs = (size_t)r->geo.n_extents *
+			      (e->layout->n_buffers - e->fixed_buffers) +
+		      e->fixed_buffers;
+	size_t list = (size_t)c->n_pages + c->n_items;
+
+	r->runs = malloc(runs * sizeof(*r->runs) + list * sizeof(*r->pages));
+	if (!r->runs)
+		return -ENOMEM;
+	r->pages = (uint32_t *)(r->runs + runs);
+	memcpy(r->pages, c->pages, c->n_pages * sizeof(*r->pages));
+	if (c->n_items)
+		memcpy(r->pages + c->n_pages, c->items,
+		       c->n_items * sizeof(*r->pages));
+	commit_runs(e, r, c);
+	r->device = c->device;
+	return 0;
+}
+
+int kvs_engine_commit(struct kvs_engine *e, const kvs_handle *h,
+		      const struct kvs_commit *c)
+{
+	struct kvs_eng_room *r = kvs_eng_room_of(e, h);
+	kvs_handle copy = *h;
+	enum kvs_status st;
+	int ret;
+
+	if (!r)
+		return -ENOENT;
+	if (r->phase != KVS_ENG_PHASE_OPEN)
+		return -EALREADY;
+	st = kvs_engine_poll(e, &copy, NULL);
+	if (st == KVS_STATUS_READY && !r->ready_generation)
+		(void)kvs_eng_receive(e);
+	if (st == KVS_STATUS_READY)
+		st = kvs_engine_poll(e, &copy, NULL);
+	if (st == KVS_STATUS_FAILED)
+		return -ECANCELED;
+	if (st != KVS_STATUS_READY)
+		return -EAGAIN;
+	/* The packet comes before the word: there will be none any more. */
+	(void)kvs_eng_room_word(e, r);
+	if (r->ready_generation != r->generation) {
+		kvs_eng_room_fail(e, r, EPROTO,
+				  "the daemon said READY, but not where");
+		kvs_eng_room_give_up(e, r);
+		return -ECANCELED;
+	}
+	ret = commit_check(r, c);
+	if (!ret)
+		ret = devices_know(e, c->device);
+	if (!ret)
+		ret = commit_build(e, r, c);
+	if (ret)
+		return ret;
+	r->phase = KVS_ENG_PHASE_CLAIMED;
+	e->local[r->slot] = KVS_ENG_CLAIMED;
+	kvs_list_add_tail(&e->active, &r->node);
+	kvs_eng_owe(e, r, KVS_ENG_OWE_COMMIT);
+	return e->local[r->slot] == KVS_ENG_FAILED ? -ECANCELED : 0;
+}
+
+/* Not running any more, or never begun; @err: negative errno. */
+static void copy_over(struct kvs_engine *e, struct kvs_eng_room *r, int err)
+{
+	bool failed = e->local[r->slot] == KVS_ENG_FAILED ||
+		      (kvs_eng_room_final(e, r));
+
+	kvs_list_del(&r->node);
+	free(r->runs);
+	r->runs = NULL;
+	r->pages = NULL;
+	r->phase = KVS_ENG_PHASE_COPIED;
+	if (err)
+		r->copy_err = err < -4095 ? EIO : -err;
+	if (failed)
+		kvs_eng_owe(e, r, KVS_ENG_OWE_COPY_OVER);
+	else
+		kvs_eng_owe(e, r, KVS_ENG_OWE_COMMITTED);
+	if (failed || !e->gone)
+		return; /* the daemon has said, or will say, how it ended */
+	if (err)
+		kvs_eng_room_fail(e, r, r->copy_err,
+				  "the copy to the device failed");
+	else
+		e->local[r->slot] = KVS_ENG_DONE;
+}
+
+static int copy_start(struct kvs_engine *e, struct kvs_eng_room *r)
+{
+	uint64_t w = kvs_eng_room_word(e, r);
+	int ret;
+
+	if (kvs_eng_room_final(e, r)) {
+		/* It ended before our claim, or right after: the copy that
+		 * the daemon may count has not begun and never will. */
+		kvs_list_del(&r->node);
+		r->phase = KVS_ENG_PHASE_OPEN;
+		r->owed &= ~KVS_ENG_OWE_COMMIT;
+		if (r->commit_sent)
+			kvs_eng_owe(e, r, KVS_ENG_OWE_COPY_OVER);
+		return 1;
+	}
+	if (KVS_WORD_STATUS(w) != KVS_STATUS_COMMITTING ||
+	    KVS_WORD_GEN(w) != r->ready_generation)
+		return 0;
+	ret = kvs_device_copy(r->device, &r->copy);
+	if (ret)
+		copy_over(e, r, ret);
+	else
+		r->phase = KVS_ENG_PHASE_COPYING;
+	return 1;
+}
+
+int kvs_eng_advance(struct kvs_engine *e, struct kvs_eng_room *r)
+{
+	int ret;
+
+	switch (r->phase) {
+	case KVS_ENG_PHASE_CLAIMED:
+		return copy_start(e, r);
+	case KVS_ENG_PHASE_COPYING:
+		ret = kvs_device_query(r->device, &r->copy);
+		if (ret == -EINPROGRESS)
+			return 0;
+		copy_over(e, r, ret);
+		return 1;
+	case KVS_ENG_PHASE_OPEN:
+	case KVS_ENG_PHASE_COPIED:
+		break;
+	}
+	return 0;
+}
+
+bool kvs_eng_room_live(struct kvs_engine *e, struct kvs_eng_room *r)
+{
+	switch (r->phase) {
+	case KVS_ENG_PHASE_CLAIMED:
+		return !kvs_eng_room_final(e, r);
+	case KVS_ENG_PHASE_COPYING:
+		return kvs_device_query(r->device, &r->copy) == -EINPROGRESS;
+	case KVS_ENG_PHASE_OPEN:
+	case KVS_ENG_PHASE_COPIED:
+		break;
+	}
+	return false;
+}
+
+bool kvs_engine_copy_live(struct kvs_engine *e, const kvs_handle *h)
+{
+	struct kvs_eng_room *r = kvs_eng_room_of(e, h);
+
+	return r && kvs_eng_room_live(e, r);
+}

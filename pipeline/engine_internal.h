@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DOC: engine side
+ *
+ * What an attached engine knows of its rooms. The daemon's status word
+ * decides; this side adds what the word cannot say yet, one byte a slot
+ * (struct kvs_engine.local), and owns the copies to the device.
+ *
+ *   phase    holds                         moves on by
+ *   OPEN     extents named by READY        kvs_engine_commit()
+ *   CLAIMED  lists of the copy, COMMIT     the word says COMMITTING: the
+ *            is sent                       daemon counts our copy as a party
+ *   COPYING  a copy in flight              its event: COMMITTED, or COPY_OVER
+ *                                          when the room failed meanwhile
+ *   COPIED   nothing                       the word says DONE or FAILED
+ *
+ * A copy starts only on the word COMMITTING: before it, the daemon may still
+ * end the room (claim timeout) and give its memory to another.
+ *
+ * A slot is used again only when its word is final, whatever the caller was
+ * told before: until then packets of the old room may be under way.
+ *
+ * One thread; no locks. Packets that the socket does not take are owed as
+ * bits of the room (so they are bounded and cannot fail for memory) and sent
+ * in order by kvs_eng_flush().
+ */
+#ifndef KVS_PIPELINE_ENGINE_INTERNAL_H
+#define KVS_PIPELINE_ENGINE_INTERNAL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gpu/device.h"
+#include "kvstage/engine.h"
+#include "lib/list.h"
+#include "pipeline/attach_msg.h"
+#include "pipeline/geometry.h"
+
+#define KVS_ENG_SLOTS_MAX (1u << 20)
+#define KVS_ENG_DEVICES_MAX 16
+
+/* What this side adds to a slot's word. */
+enum kvs_eng_local {
+	KVS_ENG_FREE, /* no room that a handle may name */
+	KVS_ENG_WORD, /* the word is the status */
+	KVS_ENG_CLAIMED, /* committed: up to READY means COMMITTING */
+	KVS_ENG_FAILED, /* failed here; the room says why */
+	KVS_ENG_DONE, /* copied, and no daemon left to say so */
+};
+
+enum kvs_eng_phase {
+	KVS_ENG_PHASE_OPEN,
+	KVS_ENG_PHASE_CLAIMED,
+	KVS_ENG_PHASE_COPYING,
+	KVS_ENG_PHASE_COPIED,
+};
+
+/* Packets a room owes the daemon, in the order they must go out. */
+#define KVS_ENG_OWE_COMMIT 1u
+#define KVS_ENG_OWE_COMMITTED 2u
+#define KVS_ENG_OWE_ABORT 4u
+#define KVS_ENG_OWE_COPY_OVER 8u
+
+struct kvs_eng_room {
+	struct kvs_list node; /* on e->active or e->lingering */
+	struct kvs_list out_node; /* on e->out while it owes */
+	uint64_t id;
+	uint64_t generation; /* 0: not known yet */
+	uint32_t slot;
+	uint64_t tokens;
+	uint32_t n_ranks;
+	uint32_t aux_len;
+	enum kvs_eng_phase phase;
+	unsigned int owed; /* KVS_ENG_OWE_* */
+	int copy_err; /* positive errno for COMMITTED */
+	bool aborted; /* by the caller */
+	bool commit_sent;
+	struct kvs_failure failure; /* .err 0: none known */
+	uint64_t failure_generation;
+
+	/* from READY; valid when ready_generation is not 0 */
+	uint64_t ready_generation;
+	struct kvs_geometry geo;
+	uint32_t pool;
+	uint64_t *off; /* geo.n_extents */
+
+	/* the copy; one allocation, at runs */
+	struct kvs_device *device;
+	struct kvs_copy copy;
+	struct kvs_copy_run *runs;
+	uint32_t *pages; /* device pages, then device items */
+};
+
+struct kvs_eng_pool {
+	unsigned char *base;
+	uint64_t size; /* bytes */
+	bool writable;
+};
+
+struct kvs_engine {
+	uint32_t magic;
+	int fd;
+	bool gone; /* the daemon, or the connection to it */
+	struct kvs_layout *layout;
+	uint32_t fixed_buffers; /* of the layout, not paged */
+
+	/* by slot; the first three are all that a poll reads */
+	const _Atomic uint64_t *words; /* the daemon's, read-only here */
+	uint64_t *previous; /* word at the time of the admit */
+	uint8_t *local; /* enum kvs_eng_local */
+	struct kvs_eng_room **rooms;
+	uint32_t n_slots;
+	uint32_t *free; /* stack of free slots */
+	uint32_t n_free;
+
+	struct kvs_list active; /* CLAIMED or COPYING */
+	struct kvs_list lingering; /* forgotten, word not final */
+	struct kvs_list out; /* rooms that owe packets */
+
+	struct kvs_eng_pool pools[KVS_ATTACH_POOLS_MAX];
+	uint32_t n_pools;
+	struct kvs_device *devices[KVS_ENG_DEVICES_MAX]; /* know our pools */
+	uint32_t n_devices;
+
+	union {
+		struct kvs_packet h;
+		unsigned char b[KVS_PACKET_MAX];
+	} buf;
+};
+
+static inline uint64_t kvs_eng_word(const struct kvs_engine *e, uint32_t slot)
+{
+	/* pairs with the release store of the daemon's front thread */
+	return atomic_load_explicit(&e->words[slot], memory_order_acquire);
+}
+
+/* engine_attach.c: connect, ATTACH, ATTACHED. @deadline: ns. */
+int kvs_eng_connect(const char *path, uint64_t deadline, int *ret, char *err,
+		    size_t errlen);
+int kvs_eng_handshake(struct kvs_engine *e, const struct kvs_engine_opts *o,
+		      uint64_t deadline, char *err, size_t errlen);
+
+/**
+ * kvs_eng_map() - check and map what came with ATTACHED
+ * @e: gets pools, words, n_slots
+ * @p: the packet, of sufficient length
+ * @fds: status page, then a descriptor a pool; stays the caller's
+ * @n_fds: how many came
+ * Return: 0; -EPROTO what came is not what was announced, or could change
+ * under us (@err says what); -ENOMEM and others of mmap().
+ */
+int kvs_eng_map(struct kvs_engine *e, const struct kvs_packet_attached *p,
+		const int *fds, unsigned int n_fds, char *err, size_t errlen);
+void kvs_eng_unmap(struct kvs_engine *e);
+
+/* engine_packet.c */
+/* Read what the daemon sent; number of packets. */
+int kvs_eng_receive(struct kvs_engine *e);
+/* -EAGAIN, -ECONNRESET (and the engine knows that it is). */
+int kvs_eng_send(struct kvs_engine *e, const void *p, size_t len);
+void kvs_eng_owe(struct kvs_engine *e, struct kvs_eng_room *r,
+		 unsigned int packet);
+/* Send what is owed, as far as the socket takes it. */
+void kvs_eng_flush(struct kvs_engine *e);
+/* No daemon any more: uncommitted rooms fail. */
+void kvs_eng_lost(struct kvs_engine *e, const char *why);
+
+/* engine_room.c */
+struct kvs_eng_room *kvs_eng_room_of(struct kvs_engine *e, const kvs_handle *h);
+/* Learn the generation; the word, or 0 while it is the one before. */
+uint64_t kvs_eng_room_word(struct kvs_engine *e, struct kvs_eng_room *r);
+/* The daemon has said its last word of it. */
+bool kvs_eng_room_final(struct kvs_engine *e, struct kvs_eng_room *r);
+/* Fail it here; the word does not matter any more. */
+void kvs_eng_room_fail(struct kvs_engine *e, struct kvs_eng_room *r, int err,
+		       const char *text);
+/* Give up: tell the daemon, and that no copy runs, if none does. */
+void kvs_eng_room_give_up(struct kvs_engine *e, struct kvs_eng_room *r);
+int kvs_eng_room_ready(struct kvs_engine *e, struct kvs_eng_room *r,
+		       const struct kvs_packet_ready *p, size_t len);
+void kvs_eng_room_free(struct kvs_engine *e, struct kvs_eng_room *r);
+/* Slots of forgotten rooms whose word is final. */
+void kvs_eng_reap(struct kvs_engine *e);
+
+/* engine_commit.c */
+/* Start or finish its copy; number of steps. */
+int kvs_eng_advance(struct kvs_engine *e, struct kvs_eng_room *r);
+bool kvs_eng_room_live(struct kvs_engine *e, struct kvs_eng_room *r);
+void kvs_eng_devices_forget(struct kvs_engine *e);
+
+#endif /* KVS_PIPELINE_ENGINE_INTERNAL_H */

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Packets between an engine and the daemon, both ways. What the daemon sends
+ * is checked as if it were hostile: a wrong offset would end on the device. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "pipeline/engine_internal.h"
+
+void kvs_eng_lost(struct kvs_engine *e, const char *why)
+{
+	if (e->gone)
+		return;
+	e->gone = true;
+	/* Not closed: the number is still in the caller's poll set. */
+	(void)shutdown(e->fd, SHUT_RDWR);
+	for (uint32_t i = 0; i < e->n_slots; i++) {
+		struct kvs_eng_room *r = e->rooms[i];
+		uint64_t w;
+
+		if (!r)
+			continue;
+		w = kvs_eng_room_word(e, r);
+		r->owed = 0;
+		kvs_list_del(&r->out_node);
+		if (e->local[i] == KVS_ENG_FREE ||
+		    e->local[i] == KVS_ENG_FAILED || kvs_eng_room_final(e, r))
+			continue;
+		if (r->phase == KVS_ENG_PHASE_COPIED && !r->copy_err)
+			e->local[i] = KVS_ENG_DONE;
+		else if (r->phase == KVS_ENG_PHASE_COPIED)
+			kvs_eng_room_fail(e, r, r->copy_err,
+					  "the copy to the device failed");
+		else if (r->phase == KVS_ENG_PHASE_OPEN ||
+			 (r->phase == KVS_ENG_PHASE_CLAIMED &&
+			  KVS_WORD_STATUS(w) != KVS_STATUS_COMMITTING))
+			kvs_eng_room_fail(e, r, ECONNRESET, why);
+	}
+}
+
+int kvs_eng_send(struct kvs_engine *e, const void *p, size_t len)
+{
+	if (e->gone)
+		return -ECONNRESET;
+	if (send(e->fd, p, len, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
+		return 0;
+	if (errno == EAGAIN || errno == EINTR || errno == ENOBUFS)
+		return -EAGAIN;
+	kvs_eng_lost(e, "the daemon closed the connection");
+	return -ECONNRESET;
+}
+
+static const struct {
+	unsigned int owed;
+	enum kvs_packet_type type;
+} owed_order[] = {
+	{ KVS_ENG_OWE_COMMIT, KVS_PACKET_COMMIT },
+	{ KVS_ENG_OWE_COMMITTED, KVS_PACKET_COMMITTED },
+	{ KVS_ENG_OWE_ABORT, KVS_PACKET_ABORT },
+	{ KVS_ENG_OWE_COPY_OVER, KVS_PACKET_COPY_OVER },
+};
+
+static int flush_room(struct kvs_engine *e, struct kvs_eng_room *r)
+{
+	for (size_t i = 0; i < KVS_ARRAY_SIZE(owed_order); i++) {
+		struct kvs_packet_room p = {
+			.h = { KVS_ATTACH_MAGIC, owed_order[i].type },
+			.generation = r->generation,
+			.slot = r->slot,
+		};
+		int ret;
+
+		if (!(r->owed & owed_order[i].owed))
+			continue;
+		if (owed_order[i].owed == KVS_ENG_OWE_COMMITTED)
+			p.err = r->copy_err;
+		ret = kvs_eng_send(e, &p, sizeof(p));
+		if (ret)
+			return ret;
+		r->owed &= ~owed_order[i].owed;
+		if (owed_order[i].owed == KVS_ENG_OWE_COMMIT)
+			r->commit_sent = true;
+	}
+	return 0;
+}
+
+void kvs_eng_flush(struct kvs_engine *e)
+{
+	while (!kvs_list_empty(&e->out)) {
+		struct kvs_eng_room *r =
+			kvs_list_first(&e->out, struct kvs_eng_room, out_node);
+
+		if (flush_room(e, r))
+			return; /* full, or lost and the list is empty */
+		kvs_list_del(&r->out_node);
+	}
+}
+
+void kvs_eng_owe(struct kvs_engine *e, struct kvs_eng_room *r,
+		 unsigned int packet)
+{
+	if (e->gone)
+		return;
+	r->owed |= packet;
+	if (kvs_list_empty(&r->out_node))
+		kvs_list_add_tail(&e->out, &r->out_node);
+	kvs_eng_flush(e);
+}
+
+/* The room a packet is about. Its generation must be that of the word, once
+ * there is a word; before, it must at least be a new one. */
+static struct kvs_eng_room *packet_room(struct kvs_engine *e, uint32_t slot,
+					uint64_t generation)
+{
+	struct kvs_eng_room *r;
+
+	if (slot >= e->n_slots || !e->rooms[slot] || !generation ||
+	    generation > KVS_GENERATION_MAX)
+		return NULL;
+	r = e->rooms[slot];
+	(void)kvs_eng_room_word(e, r);
+	if (r->generation ? r->generation != generation
+			  : KVS_WORD_GEN(e->previous[slot]) == generation)
+		return NULL;
+	return r;
+}
+
+static int packet_ready(struct kvs_engine *e, size_t len)
+{
+	const struct kvs_packet_ready *p = (const void *)&e->buf;
+	struct kvs_eng_room *r;
+	int ret;
+
+	if (len < sizeof(*p))
+		return -EPROTO;
+	r = packet_room(e, p->slot, p->generation);
+	/* Aborted meanwhile, as a rule. */
+	if (!r || e->local[r->slot] == KVS_ENG_FREE ||
+	    e->local[r->slot] == KVS_ENG_FAILED ||
+	    r->phase == KVS_ENG_PHASE_COPIED || kvs_eng_room_final(e, r))
+		return 0;
+	ret = kvs_eng_room_ready(e, r, p, len);
+	if (ret) {
+		kvs_eng_room_fail(e, r, -ret,
+				  "the daemon sent READY with places that "
+				  "cannot be");
+		kvs_eng_room_give_up(e, r);
+	}
+	return 0;
+}
+
+static int packet_failed(struct kvs_engine *e, size_t len)
+{
+	const struct kvs_packet_failed *p = (const void *)&e->buf;
+	struct kvs_eng_room *r;
+
+	if (len != sizeof(*p))
+		return -EPROTO;
+	r = packet_room(e, p->slot, p->generation);
+	if (!r)
+		return 0;
+	/* What was decided here stays, see kvs_eng_room_fail(). */
+	if (e->local[r->slot] == KVS_ENG_FAILED)
+		return 0;
+	r->failure.err = p->err && p->err <= 4095 ? (int)p->err : EPROTO;
+	r->failure.class = p->class == 400 ? 400 : 503;
+	snprintf(r->failure.text, sizeof(r->failure.text), "%.*s",
+		 (int)sizeof(p->text) - 1, p->text);
+	r->failure_generation = p->generation;
+	return 0;
+}
+
+static int packet_take(struct kvs_engine *e, size_t len, int flags)
+{
+	if (len < sizeof(e->buf.h) || (flags & MSG_TRUNC) ||
+	    e->buf.h.magic != KVS_ATTACH_MAGIC)
+		return -EPROTO;
+	switch ((enum kvs_packet_type)e->buf.h.type) {
+	case KVS_PACKET_READY:
+		return packet_ready(e, len);
+	case KVS_PACKET_FAILED:
+		return packet_failed(e, len);
+	case KVS_PACKET_ATTACH:
+	case KVS_PACKET_ATTACHED:
+	case KVS_PACKET_REFUSED:
+	case KVS_PACKET_ADMIT:
+	case KVS_PACKET_COMMIT:
+	case KVS_PACKET_COMMITTED:
+	case KVS_PACKET_ABORT:
+	case KVS_PACKET_COPY_OVER:
+	case KVS_PACKET_DETACH:
+	case KVS_PACKET_TYPE_MAX:
+		break;
+	}
+	return -EPROTO;
+}
+
+int kvs_eng_receive(struct kvs_engine *e)
+{
+	/* Two packets a room are the most an honest daemon has queued. */
+	uint64_t most = 2ULL * e->n_slots + 64;
+	int n = 0;
+
+	while (!e->gone && most--) {
+		struct iovec iov = { &e->buf, sizeof(e->buf) };
+		struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
+		ssize_t got = recvmsg(e->fd, &mh, MSG_DONTWAIT);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0 && errno == EAGAIN)
+			break;
+		/* The daemon died with our packets unread; its own last ones
+		 * are still here. */
+		if (got < 0 && errno == ECONNRESET)
+			continue;
+		if (got <= 0)
+			kvs_eng_lost(e, "the daemon closed the connection");
+		else if (packet_take(e, (size_t)got, mh.msg_flags))
+			kvs_eng_lost(e, "the daemon sent a malformed packet");
+		else
+			n++;
+	}
+	return n;
+}
