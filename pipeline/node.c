@@ -241,9 +241,12 @@ static void *node_main(void *arg)
 		 * then the posts, then the worker's timers. */
 		kvs_transport_poll(n->transport, wait);
 		kvs_mailbox_run(&n->mailbox);
-		node_deferred(n);
-		kvs_worker_turn(n->worker);
-		node_deferred(n);
+		/* A receive that ends in here may free memory that a turn
+		 * hands on; a turn may stop further receives. */
+		do {
+			node_deferred(n);
+			kvs_worker_turn(n->worker);
+		} while (n->deferred);
 	}
 	node_teardown(n);
 	return NULL;

@@ -256,8 +256,11 @@ static void node_snapshot(void *ctx, void *arg)
 {
 	struct kvs_node *n = ctx;
 	struct kvs_worker_snapshot *r = arg;
+	struct kvs_transport_stats st;
 
 	kvs_worker_snapshot(n->worker, r);
+	kvs_transport_stats(n->transport, &st);
+	r->stats.protocol_errors[KVS_PROTO_MAGIC] += st.bad_frames;
 	r->data_connections = n->n_conns;
 	snapshot_region(&r->pools[0], n->region);
 	if (!n->offload_pool)
