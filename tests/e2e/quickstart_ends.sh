@@ -42,7 +42,7 @@ def stop(*_):
     if case != "stuck":
         os._exit(3 if case == "stop" else 0)
 signal.signal(signal.SIGTERM, stop)
-for option, s in ("--port-file", data), ("--http-port-file", http):
+for option, s in ("--listen-port-file", data), ("--http-port-file", http):
     with open(a[option] + ".new", "w") as f:
         f.write("%d\n" % s.getsockname()[1])
     os.rename(a[option] + ".new", a[option])
