@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Claims: where io_uring is forbidden (EPERM, as by a container's seccomp
+ * profile) or missing (ENOSYS), or only its enter or register call is, "auto"
+ * falls back to plain sockets, which work; "uring" fails with a message that
+ * names the call, the errno text and both possible causes; nothing crashes
+ * (axboe/liburing#1384, #1078, moby/moby#39415). Options out of range are
+ * refused by name.
+ */
+#include "tests/unit/rdma/rig.h"
+
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "rdma/verbs.h"
+
+enum {
+	CHILD_OK = 0,
+	CHILD_NO_SECCOMP = 77,
+	CHILD_BAD_RC = 1,
+	CHILD_BAD_TEXT = 2,
+	CHILD_NO_AUTO = 3,
+	CHILD_BAD_ENGINE = 4,
+	CHILD_BAD_POLL = 5,
+};
+
+static int forbid(int syscall_nr, int err)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+			 offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)syscall_nr, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K,
+			 SECCOMP_RET_ERRNO | (uint32_t)(err & 0xffff)),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog prog = {
+		.len = sizeof(code) / sizeof(code[0]),
+		.filter = code,
+	};
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
+		return -errno;
+	return 0;
+}
+
+static int child(int nr, int err, const char *call)
+{
+	struct kvs_transport_opts o = { .engine = "uring" };
+	struct kvs_transport *t;
+	char text[512] = "";
+	int rc;
+
+	if (forbid(nr, err))
+		return CHILD_NO_SECCOMP;
+	rc = kvs_tcp_create(&o, &t, text, sizeof(text));
+	printf("%d: %s\n", rc, text);
+	fflush(stdout);
+	if (rc != -EOPNOTSUPP)
+		return CHILD_BAD_RC;
+	if (!strstr(text, "this build has none") &&
+	    (!strstr(text, call) || !strstr(text, strerror(err)) ||
+	     !strstr(text, "seccomp") ||
+	     !strstr(text, "kernel.io_uring_disabled") ||
+	     !strstr(text, "kernel does not have it")))
+		return CHILD_BAD_TEXT;
+	o.engine = "auto";
+	if (kvs_tcp_create(&o, &t, text, sizeof(text)))
+		return CHILD_NO_AUTO;
+	if (strcmp(kvs_transport_name(t), "tcp/sock"))
+		return CHILD_BAD_ENGINE;
+	kvs_transport_wake(t);
+	if (kvs_transport_poll(t, 1000000000) < 0)
+		return CHILD_BAD_POLL;
+	kvs_transport_destroy(t);
+	return CHILD_OK;
+}
+
+static void try(int nr, int err, const char *call)
+{
+	int status;
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid)
+		_exit(child(nr, err, call));
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	if (WEXITSTATUS(status) == CHILD_NO_SECCOMP) {
+		printf("skip: no seccomp filters here\n");
+		skip();
+	}
+	assert_int_equal(WEXITSTATUS(status), CHILD_OK);
+}
+
+static void setup_eperm(void **state)
+{
+	(void)state;
+	try(SYS_io_uring_setup, EPERM, "io_uring_setup");
+}
+
+static void setup_enosys(void **state)
+{
+	(void)state;
+	try(SYS_io_uring_setup, ENOSYS, "io_uring_setup");
+}
+
+static void enter_eperm(void **state)
+{
+	(void)state;
+	try(SYS_io_uring_enter, EPERM, "io_uring_enter");
+}
+
+static void register_eperm(void **state)
+{
+	(void)state;
+	try(SYS_io_uring_register, EPERM, "io_uring_register");
+}
+
+static void bad_options(void **state)
+{
+	static const struct {
+		struct kvs_transport_opts o;
+		const char *text;
+	} t[] = {
+		{ { .engine = "dpdk" }, "\"dpdk\"" },
+		{ { .engine = "" }, "allowed auto, uring, sock" },
+		{ { .engine = "sock", .frame_max = 63 }, "frame_max 63" },
+		{ { .engine = "sock", .frame_max = 1 << 20 }, "64 to 65536" },
+		{ { .engine = "sock", .rcvbuf = -1 }, "buffer" },
+	};
+	struct kvs_transport *tr;
+	char text[128];
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		text[0] = '\0';
+		assert_int_equal(kvs_tcp_create(&t[i].o, &tr, text,
+						sizeof(text)),
+				 -EINVAL);
+		assert_non_null(strstr(text, t[i].text));
+	}
+	assert_int_equal(kvs_tcp_create(&t[0].o, &tr, NULL, 0), -EINVAL);
+}
+
+static void defaults(void **state)
+{
+	struct kvs_transport *t;
+	char text[256];
+
+	(void)state;
+	assert_int_equal(kvs_tcp_create(NULL, &t, text, sizeof(text)), 0);
+	printf("auto: %s\n", kvs_transport_name(t));
+	kvs_transport_destroy(t);
+	kvs_transport_destroy(NULL);
+	assert_int_equal(kvs_verbs_create(NULL, &t, text, sizeof(text)),
+			 -EOPNOTSUPP);
+	assert_non_null(strstr(text, "verbs"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(setup_eperm), cmocka_unit_test(setup_enosys),
+		cmocka_unit_test(enter_eperm), cmocka_unit_test(register_eperm),
+		cmocka_unit_test(bad_options), cmocka_unit_test(defaults),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
