@@ -137,12 +137,12 @@ struct kvs_packet_room {
 	int32_t err; /* COMMITTED: 0 or positive errno of the copy */
 };
 
-#define KVS_WORD(gen, err, st)                                                 \
-	(((uint64_t)(gen) << 16) | (((uint64_t)(err) & 0xff) << 8) |           \
-	 ((uint64_t)(st) & 0xff))
+#define KVS_WORD(gen, err, st)                                     \
+	(((uint64_t)(gen) << 16) | (((uint64_t)(err)&0xff) << 8) | \
+	 ((uint64_t)(st)&0xff))
 #define KVS_WORD_GEN(w) ((w) >> 16)
 #define KVS_WORD_ERR(w) ((int)(((w) >> 8) & 0xff))
-#define KVS_WORD_STATUS(w) ((enum kvs_status)((w) & 0xff))
+#define KVS_WORD_STATUS(w) ((enum kvs_status)((w)&0xff))
 #define KVS_GENERATION_MAX ((1ULL << 48) - 1)
 
 static_assert(sizeof(struct kvs_packet_ready) +

@@ -122,7 +122,7 @@ int kvs_engine_fd(const struct kvs_engine *e);
 /* Why a room failed: daemon's text, and class 400 or 503. */
 struct kvs_failure {
 	int err; /* positive errno */
-	unsigned int class;
+	unsigned int http_class; /* 400 never, 503 not now */
 	char text[256];
 };
 /* 0; -EAGAIN it has not failed; -ENOENT. */

@@ -14,14 +14,14 @@
 
 /* X(NAME, value, string, paged): value is on the wire. paged: one item per
  * page of the request; else a fixed number of items per request. */
-#define KVS_BUFFER_KINDS(X)                                                    \
-	X(K, 0, "k", 1) /* MHA/GQA keys */                                     \
-	X(V, 1, "v", 1) /* MHA/GQA values */                                   \
-	X(KV, 2, "kv", 1) /* MLA latent, or K and V in one */                  \
-	X(DSA, 3, "dsa", 1) /* sparse-attention indexer keys */                \
-	X(BLOCK_SCALE, 4, "block_scale", 1)                                    \
-	X(SWA, 5, "swa", 0) /* sliding window tail; at most one per page */    \
-	X(MAMBA, 6, "mamba", 0) /* recurrent state */                          \
+#define KVS_BUFFER_KINDS(X)                                                 \
+	X(K, 0, "k", 1) /* MHA/GQA keys */                                  \
+	X(V, 1, "v", 1) /* MHA/GQA values */                                \
+	X(KV, 2, "kv", 1) /* MLA latent, or K and V in one */               \
+	X(DSA, 3, "dsa", 1) /* sparse-attention indexer keys */             \
+	X(BLOCK_SCALE, 4, "block_scale", 1)                                 \
+	X(SWA, 5, "swa", 0) /* sliding window tail; at most one per page */ \
+	X(MAMBA, 6, "mamba", 0) /* recurrent state */                       \
 	X(OTHER, 7, "other", 0) /* engine-defined, fixed count */
 
 #define KVS_ENUM_(n, v, s, p) KVS_BUFFER_##n = (v),
@@ -29,13 +29,13 @@ enum kvs_buffer_kind { KVS_BUFFER_KINDS(KVS_ENUM_) KVS_BUFFER_KIND_MAX };
 #undef KVS_ENUM_
 
 /* X(NAME, value, string, bytes per element) */
-#define KVS_DTYPES(X)                                                          \
-	X(BF16, 1, "bfloat16", 2)                                              \
-	X(F16, 2, "float16", 2)                                                \
-	X(FP8_E4M3, 3, "fp8_e4m3", 1)                                          \
-	X(FP8_E5M2, 4, "fp8_e5m2", 1)                                          \
-	X(F32, 5, "float32", 4)                                                \
-	X(FP4, 6, "fp4", 1) /* two a byte; item_len decides */                 \
+#define KVS_DTYPES(X)                                          \
+	X(BF16, 1, "bfloat16", 2)                              \
+	X(F16, 2, "float16", 2)                                \
+	X(FP8_E4M3, 3, "fp8_e4m3", 1)                          \
+	X(FP8_E5M2, 4, "fp8_e5m2", 1)                          \
+	X(F32, 5, "float32", 4)                                \
+	X(FP4, 6, "fp4", 1) /* two a byte; item_len decides */ \
 	X(INT8, 7, "int8", 1)
 
 #define KVS_ENUM_(n, v, s, b) KVS_DTYPE_##n = (v),

@@ -5,7 +5,7 @@
  * to a room never reaches its extents; deadlines bound each state and start
  * with it. Virtual clock, no threads.
  */
-#include "worker_rig.h"
+#include "tests/unit/pipeline/worker_rig.h"
 
 #include <errno.h>
 #include <string.h>

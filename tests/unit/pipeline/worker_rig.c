@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker_rig.h"
+#include "tests/unit/pipeline/worker_rig.h"
 
 #include <stdio.h>
 #include <stdlib.h>
