@@ -164,7 +164,7 @@ static int packet_failed(struct kvs_engine *e, size_t len)
 	if (e->local[r->slot] == KVS_ENG_FAILED)
 		return 0;
 	r->failure.err = p->err && p->err <= 4095 ? (int)p->err : EPROTO;
-	r->failure.class = p->class == 400 ? 400 : 503;
+	r->failure.http_class = p->class == 400 ? 400 : 503;
 	snprintf(r->failure.text, sizeof(r->failure.text), "%.*s",
 		 (int)sizeof(p->text) - 1, p->text);
 	r->failure_generation = p->generation;

@@ -46,7 +46,7 @@ void kvs_eng_room_fail(struct kvs_engine *e, struct kvs_eng_room *r, int err,
 		return;
 	e->local[r->slot] = KVS_ENG_FAILED;
 	r->failure.err = err;
-	r->failure.class = 503;
+	r->failure.http_class = 503;
 	snprintf(r->failure.text, sizeof(r->failure.text), "%s", text);
 	if (r->phase == KVS_ENG_PHASE_CLAIMED) {
 		kvs_list_del(&r->node);
@@ -282,7 +282,7 @@ int kvs_engine_failure(struct kvs_engine *e, const kvs_handle *h,
 		*ret = r->failure;
 		return 0;
 	}
-	*ret = (struct kvs_failure){ .err = err, .class = 503 };
+	*ret = (struct kvs_failure){ .err = err, .http_class = 503 };
 	snprintf(ret->text, sizeof(ret->text), "%s", strerror(err));
 	return 0;
 }
