@@ -33,15 +33,19 @@ static void kvs_http_reply(struct evhttp_request *req, int code,
 			   const char *text, size_t len)
 {
 	struct evkeyvalq *out = evhttp_request_get_output_headers(req);
+	bool head = evhttp_request_get_command(req) == EVHTTP_REQ_HEAD;
 	struct evbuffer *body = evbuffer_new();
+	char length[32];
 
-	if (!body || evbuffer_add(body, text, len) ||
+	/* evhttp would send the body on HEAD too */
+	snprintf(length, sizeof(length), "%zu", len);
+	if (!body || (!head && evbuffer_add(body, text, len)) ||
 	    evhttp_add_header(out, "Content-Type", type) ||
-	    evhttp_add_header(out, "Cache-Control", "no-store")) {
+	    evhttp_add_header(out, "Content-Length", length) ||
+	    evhttp_add_header(out, "Cache-Control", "no-store"))
 		evhttp_send_error(req, HTTP_INTERNAL, NULL);
-	} else {
+	else
 		evhttp_send_reply(req, code, reason, body);
-	}
 	if (body)
 		evbuffer_free(body);
 }
