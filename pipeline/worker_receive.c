@@ -90,11 +90,10 @@ int kvs_worker_receive_begin(struct kvs_worker *w, uint64_t session,
 		return receive_violation(w, session, KVS_PROTO_FOREIGN,
 					 "chunk for a room of somebody else",
 					 ret_reason);
+	/* LAST may have come already: it travels on the control connection
+	 * and overtakes chunks. Its total is what was granted, so a byte too
+	 * many lies outside, or overlaps. */
 	k = &r->ranks[m->rank];
-	if (k->last)
-		return receive_violation(w, session, KVS_PROTO_ORDER,
-					 "chunk after LAST of its rank",
-					 ret_reason);
 	if (chunk_place(r, k, m, &off))
 		return receive_violation(w, session, KVS_PROTO_RANGE,
 					 "chunk outside what was granted",

@@ -328,6 +328,50 @@ static void test_missing_bytes(void **state)
 	rig_down(&g);
 }
 
+/* LAST comes by another connection than the chunks and may overtake them: the
+ * room is READY with the last byte, and a byte beyond it is a violation. */
+static void test_last_overtakes(void **state)
+{
+	struct kvs_receive rx;
+	unsigned int pos = 0;
+	uint64_t gen;
+	void *addr;
+
+	(void)state;
+	rig_up(&g, 64);
+	rig_sessions(&g, 1);
+	gen = rig_admit(&g, 7, 0, 1, 1);
+	rig_open(&g, 7, gen, 0);
+	rig_last(&g, 7, gen, 0, PAGE);
+	for (unsigned int i = 0; i < 4; i++) {
+		assert_int_equal(rig_status(&g, 0), KVS_STATUS_RECEIVING);
+		assert_int_equal(rig_begin(&g, &rx, 7, gen, 0, i % 2, i / 2, 0,
+					   1, &addr),
+				 0);
+		assert_non_null(addr);
+		kvs_worker_receive_end(g.w, &rx, 0, PAGE / 4);
+	}
+	assert_int_equal(rig_status(&g, 0), KVS_STATUS_READY);
+	assert_null(rig_find(&g, RIG_CLOSE, &pos));
+	rig_packet(&g, KVS_PACKET_COMMIT, 0, gen, 0);
+	rig_packet(&g, KVS_PACKET_COMMITTED, 0, gen, 0);
+	rig_down(&g);
+	/* once more what came already */
+	rig_up(&g, 64);
+	rig_sessions(&g, 1);
+	gen = rig_admit(&g, 7, 0, 1, 1);
+	rig_open(&g, 7, gen, 0);
+	assert_int_equal(rig_begin(&g, &rx, 7, gen, 0, 0, 0, 0, 1, &addr), 0);
+	kvs_worker_receive_end(g.w, &rx, 0, PAGE / 4);
+	rig_last(&g, 7, gen, 0, PAGE);
+	assert_int_equal(rig_begin(&g, &rx, 7, gen, 0, 0, 0, 0, 1, &addr),
+			 -EPROTO);
+	pos = 0;
+	assert_non_null(rig_find(&g, RIG_CLOSE, &pos));
+	kvs_worker_session_lost(g.w, 100, -EPROTO, "closed");
+	rig_down(&g);
+}
+
 /* Mooncake#2313, #1513: a chunk outside what its sender was granted never
  * gets an address; the sender loses its connection, others nothing. */
 static void test_hostile_chunks(void **state)
@@ -710,6 +754,7 @@ int main(void)
 		cmocka_unit_test(test_abort_in_each_state),
 		cmocka_unit_test(test_engine_death),
 		cmocka_unit_test(test_missing_bytes),
+		cmocka_unit_test(test_last_overtakes),
 		cmocka_unit_test(test_hostile_chunks),
 		cmocka_unit_test(test_deadlines),
 		cmocka_unit_test(test_require_ack),
