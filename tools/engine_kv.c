@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/engine_kv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pipeline/layout.h"
+#include "tools/pattern.h"
+
+#define KV_SCRATCH (64u << 10) /* bytes; stays in the second-level cache */
+
+static uint32_t kv_shuffled(struct kvs_rng *rng, uint32_t *v, uint32_t n)
+{
+	uint32_t i = (uint32_t)kvs_rng_below(rng, n);
+	uint32_t x = v[i];
+
+	v[i] = v[n - 1];
+	return x;
+}
+
+static int kv_list(uint32_t n, uint32_t **ret)
+{
+	uint32_t *v = malloc((n ? n : 1) * sizeof(*v));
+
+	if (!v)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < n; i++)
+		v[i] = i;
+	*ret = v;
+	return 0;
+}
+
+static int kv_tensors(struct kvs_kv *kv, uint32_t states)
+{
+	const struct kvs_layout *l = kv->w->layout;
+	int ret = 0;
+
+	kv->buffers = calloc(l->n_buffers, sizeof(*kv->buffers));
+	if (!kv->buffers)
+		return -ENOMEM;
+	for (uint32_t b = 0; b < l->n_buffers && !ret; b++) {
+		const struct kvs_layer_buffer *lb = &l->buffers[b];
+		bool paged = kvs_buffer_kind_is_paged(lb->kind);
+		uint64_t items = paged ? kv->n_pages
+				       : (uint64_t)states * lb->items;
+
+		if (paged)
+			kv->page_bytes += lb->item_len;
+		ret = kvs_device_alloc(kv->device, items * lb->item_len,
+				       &kv->buffers[b]);
+	}
+	return ret;
+}
+
+int kvs_kv_open(const struct kvs_workload *w, uint64_t tokens, uint32_t states,
+		uint64_t bytes_per_sec, struct kvs_kv *ret, char *err,
+		size_t errlen)
+{
+	struct kvs_device_opts o = {
+		.size = sizeof(o),
+		.backend = "soft",
+		.bytes_per_sec = bytes_per_sec,
+	};
+	struct kvs_kv kv = { .w = w };
+	int res;
+
+	kv.n_pages = kvs_workload_pages(w, tokens);
+	kvs_rng_init(&kv.rng, w->o.seed ^ 0x706167);
+	res = kvs_device_open(&o, &kv.device, err, errlen);
+	if (res)
+		return res;
+	res = kv_tensors(&kv, states);
+	if (!res)
+		res = kv_list(kv.n_pages, &kv.free);
+	if (!res)
+		res = kv_list(states, &kv.free_states);
+	if (!res) {
+		kv.scratch = malloc(KV_SCRATCH);
+		if (!kv.scratch)
+			res = -ENOMEM;
+	}
+	if (res) {
+		snprintf(err, errlen,
+			 "no memory for a device pool of %llu "
+			 "tokens (%llu bytes)",
+			 (unsigned long long)tokens,
+			 (unsigned long long)(kv.n_pages * kv.page_bytes));
+		kvs_kv_close(&kv);
+		return res;
+	}
+	kv.n_free = kv.n_pages;
+	kv.n_free_states = states;
+	*ret = kv;
+	return 0;
+}
+
+void kvs_kv_close(struct kvs_kv *kv)
+{
+	for (uint32_t b = 0; kv->buffers && b < kv->w->layout->n_buffers; b++)
+		kvs_device_free(kv->device, kv->buffers[b]);
+	kvs_device_close(kv->device);
+	free(kv->buffers);
+	free(kv->free);
+	free(kv->free_states);
+	free(kv->scratch);
+	memset(kv, 0, sizeof(*kv));
+}
+
+static uint32_t kv_items(const struct kvs_kv *kv, uint32_t pages)
+{
+	const struct kvs_layout *l = kv->w->layout;
+	uint32_t n = 0;
+
+	for (uint32_t b = 0; b < l->n_buffers; b++)
+		if (!kvs_buffer_kind_is_paged(l->buffers[b].kind))
+			n += kvs_workload_items(&l->buffers[b], pages);
+	return n;
+}
+
+int kvs_kv_take(struct kvs_kv *kv, uint64_t tokens, struct kvs_kv_place *ret)
+{
+	const struct kvs_layout *l = kv->w->layout;
+	struct kvs_kv_place p = { 0 };
+	uint32_t *item;
+
+	p.n_pages = kvs_workload_pages(kv->w, tokens);
+	p.n_items = kv_items(kv, p.n_pages);
+	if (p.n_pages > kv->n_free || !kv->n_free_states)
+		return -EAGAIN;
+	p.pages = malloc(((size_t)p.n_pages + p.n_items) * sizeof(*p.pages));
+	if (!p.pages)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < p.n_pages; i++)
+		p.pages[i] = kv_shuffled(&kv->rng, kv->free, kv->n_free--);
+	p.state = kv_shuffled(&kv->rng, kv->free_states, kv->n_free_states--);
+	p.items = p.pages + p.n_pages;
+	item = p.items;
+	for (uint32_t b = 0; b < l->n_buffers; b++) {
+		const struct kvs_layer_buffer *lb = &l->buffers[b];
+
+		if (kvs_buffer_kind_is_paged(lb->kind))
+			continue;
+		/* Backwards, so that an order that is not kept shows. */
+		for (uint32_t n = kvs_workload_items(lb, p.n_pages); n; n--)
+			*item++ = p.state * lb->items + n - 1;
+	}
+	*ret = p;
+	return 0;
+}
+
+void kvs_kv_give(struct kvs_kv *kv, struct kvs_kv_place *p)
+{
+	if (!p->pages)
+		return;
+	for (uint32_t i = 0; i < p->n_pages; i++)
+		kv->free[kv->n_free++] = p->pages[i];
+	kv->free_states[kv->n_free_states++] = p->state;
+	free(p->pages);
+	memset(p, 0, sizeof(*p));
+}
+
+uint64_t kvs_kv_bytes(const struct kvs_kv *kv, uint64_t tokens)
+{
+	const struct kvs_layout *l = kv->w->layout;
+	uint32_t pages = kvs_workload_pages(kv->w, tokens);
+	uint64_t n = 0;
+
+	for (uint32_t b = 0; b < l->n_buffers; b++)
+		n += (uint64_t)kvs_workload_items(&l->buffers[b], pages) *
+		     l->buffers[b].item_len;
+	return n;
+}
+
+/* One page of one buffer: 0, -EBADMSG, -EINVAL. */
+static int kv_check_page(struct kvs_kv *kv, const unsigned char *dev,
+			 uint64_t len, uint64_t seed, uint64_t at,
+			 struct kvs_kv_wrong *wrong)
+{
+	size_t part, first, bad;
+	int ret;
+
+	wrong->bytes = 0;
+	for (uint64_t off = 0; off < len; off += part) {
+		part = len - off < KV_SCRATCH ? len - off : KV_SCRATCH;
+		ret = kvs_device_peek(kv->device, kv->scratch, dev + off, part);
+		if (ret)
+			return ret;
+		if (!kvs_pattern_check(kv->scratch, part, seed, at + off,
+				       &first, &bad))
+			continue;
+		if (!wrong->bytes)
+			wrong->offset = off + first;
+		wrong->bytes += bad;
+	}
+	return wrong->bytes ? -EBADMSG : 0;
+}
+
+int64_t kvs_kv_check(struct kvs_kv *kv, const struct kvs_kv_place *p,
+		     uint64_t room, struct kvs_kv_cursor *cursor,
+		     uint64_t budget, struct kvs_kv_wrong *ret_wrong)
+{
+	const struct kvs_layout *l = kv->w->layout;
+	int64_t done = 0;
+
+	while (cursor->buffer < l->n_buffers && (uint64_t)done < budget) {
+		const struct kvs_layer_buffer *lb = &l->buffers[cursor->buffer];
+		bool paged = kvs_buffer_kind_is_paged(lb->kind);
+		uint32_t n = kvs_workload_items(lb, p->n_pages);
+		struct kvs_kv_wrong wrong = { .buffer = cursor->buffer,
+					      .page = cursor->page };
+		uint32_t place;
+		int ret;
+
+		if (cursor->page == n) {
+			if (!paged)
+				cursor->first_item += n;
+			cursor->buffer++;
+			cursor->page = 0;
+			continue;
+		}
+		place = paged ? p->pages[cursor->page]
+			      : p->items[cursor->first_item + cursor->page];
+		ret = kv_check_page(
+			kv,
+			(unsigned char *)kv->buffers[cursor->buffer] +
+				(uint64_t)place * lb->item_len,
+			lb->item_len,
+			kvs_workload_seed(kv->w, room, lb->kind, lb->layer),
+			(uint64_t)cursor->page * lb->item_len, &wrong);
+		cursor->page++;
+		done += lb->item_len;
+		if (ret == -EBADMSG)
+			*ret_wrong = wrong;
+		if (ret)
+			return ret;
+	}
+	return done;
+}

@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/engine_replay.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "lib/clock.h"
+#include "lib/err.h"
+#include "tools/pattern.h"
+#include "tools/progress.h"
+
+#define REPLAY_STEP (2u << 20) /* bytes compared between two polls */
+#define REPLAY_NAP (50 * KVS_NSEC_PER_USEC) /* while a copy runs */
+#define REPLAY_WAIT 5 /* ms for the daemon's next packet */
+#define REPLAY_TOLD 20u /* failures told in full */
+#define REPLAY_ABORT_AFTER (4 * KVS_NSEC_PER_MSEC)
+
+enum flight_state {
+	FLIGHT_FREE,
+	FLIGHT_ADMITTED, /* holds: a handle */
+	FLIGHT_COMMITTED, /* holds: a handle, device pages */
+	FLIGHT_DYING, /* aborted or failed; holds the same until no copy runs */
+	FLIGHT_CHECK, /* holds: device pages */
+};
+
+struct flight {
+	enum flight_state state;
+	size_t request;
+	kvs_handle h;
+	uint64_t room;
+	uint64_t tokens;
+	uint64_t admit_at; /* ns */
+	bool to_abort;
+	uint64_t abort_after; /* ns from the first byte */
+	uint64_t first_byte; /* ns; 0: none seen */
+	struct kvs_kv_place place;
+	struct kvs_kv_cursor cursor;
+};
+
+struct replay {
+	struct kvs_replay_opts o;
+	struct kvs_replay_result res;
+	struct flight *flights;
+	struct kvs_rng rng;
+	struct kvs_progress progress;
+	size_t next; /* request to admit */
+	unsigned int busy; /* flights not free */
+	unsigned int told;
+	uint64_t first_admit;
+	uint64_t last_commit;
+	uint64_t behind; /* bytes of requests that are over */
+	struct kvs_rank_slice *slices;
+	bool idle; /* nothing happened in this turn */
+};
+
+static uint64_t now_ns(void)
+{
+	return kvs_clock_now(&kvs_clock_real);
+}
+
+static void tell(struct replay *r, uint64_t room, const char *what,
+		 unsigned int class, const char *why)
+{
+	if (r->told++ >= REPLAY_TOLD)
+		return;
+	kvs_progress_clear(&r->progress);
+	fprintf(stderr, "room %llu %s (class %u): %s\n",
+		(unsigned long long)room, what, class, why);
+	if (r->told == REPLAY_TOLD)
+		fprintf(stderr, "further ones are only counted\n");
+}
+
+static void mismatch(struct replay *r, const struct flight *f,
+		     const struct kvs_kv_wrong *w)
+{
+	kvs_progress_clear(&r->progress);
+	fprintf(r->o.quiet ? stderr : stdout,
+		"mismatch: room %llu gen %llu buffer %u page %u offset %llu\n",
+		(unsigned long long)f->room,
+		(unsigned long long)f->h.generation, w->buffer, w->page,
+		(unsigned long long)w->offset);
+	r->res.wrong_pages++;
+	r->res.wrong_bytes += w->bytes;
+}
+
+static void flight_end(struct replay *r, struct flight *f)
+{
+	kvs_kv_give(r->o.kv, &f->place);
+	r->behind += kvs_kv_bytes(r->o.kv, f->tokens);
+	memset(f, 0, sizeof(*f));
+	r->busy--;
+	r->idle = false;
+}
+
+/* What the router of a real system would have to know before it asks. */
+static bool refuse_locally(struct replay *r, size_t i)
+{
+	uint64_t tokens = kvs_workload_tokens(r->o.w, i);
+	uint32_t pages = kvs_workload_pages(r->o.w, tokens);
+	char text[128];
+
+	if (pages <= r->o.kv->n_pages)
+		return false;
+	snprintf(text, sizeof(text),
+		 "%llu tokens need %u device pages, there are %u",
+		 (unsigned long long)tokens, pages, r->o.kv->n_pages);
+	tell(r, kvs_workload_room(r->o.w, i), "refused", 400, text);
+	r->res.refused_400++;
+	r->behind += kvs_kv_bytes(r->o.kv, tokens);
+	return true;
+}
+
+static int flight_admit(struct replay *r, struct flight *f, size_t i)
+{
+	const struct kvs_workload *w = r->o.w;
+	struct kvs_admit a = {
+		.size = sizeof(a),
+		.room = kvs_workload_room(w, i),
+		.peer = w->o.peer,
+		.tokens = kvs_workload_tokens(w, i),
+		.n_ranks = w->o.n_ranks,
+		.ranks = r->slices,
+		.aux_len = w->o.aux_len,
+		.node = -1,
+	};
+	int ret;
+
+	kvs_workload_nonce(w, i, a.nonce);
+	f->admit_at = now_ns();
+	ret = kvs_engine_admit(r->o.engine, &a, &f->h);
+	if (ret)
+		return ret;
+	if (!r->first_admit)
+		r->first_admit = f->admit_at;
+	f->state = FLIGHT_ADMITTED;
+	f->request = i;
+	f->room = a.room;
+	f->tokens = a.tokens;
+	f->to_abort = kvs_rng_double(&r->rng) < r->o.abort;
+	f->abort_after = kvs_rng_below(&r->rng, REPLAY_ABORT_AFTER);
+	r->busy++;
+	r->idle = false;
+	return 0;
+}
+
+static void admit_more(struct replay *r)
+{
+	struct flight *f = r->flights;
+	int ret;
+
+	for (unsigned int n = 0; n < r->o.concurrency; n++, f++) {
+		if (f->state != FLIGHT_FREE)
+			continue;
+		while (r->next < r->o.w->trace.n && refuse_locally(r, r->next))
+			r->next++;
+		if (r->next == r->o.w->trace.n)
+			return;
+		ret = flight_admit(r, f, r->next);
+		if (ret == -EAGAIN || ret == -ECONNRESET)
+			return;
+		if (ret) {
+			tell(r, kvs_workload_room(r->o.w, r->next),
+			     "not admitted", 400, kvs_err_name(ret));
+			r->res.failed++;
+		}
+		r->next++;
+	}
+}
+
+static void flight_abort(struct replay *r, struct flight *f)
+{
+	if (kvs_engine_abort(r->o.engine, &f->h))
+		return; /* it has just ended: the next poll says how */
+	r->res.aborted++;
+	f->state = FLIGHT_DYING;
+	r->idle = false;
+}
+
+static void flight_failed(struct replay *r, struct flight *f)
+{
+	struct kvs_failure why = { .http_class = 503 };
+
+	(void)kvs_engine_failure(r->o.engine, &f->h, &why);
+	switch (why.err) {
+	case E2BIG:
+	case EPROTOTYPE:
+	case EEXIST:
+		tell(r, f->room, "refused", why.http_class, why.text);
+		r->res.refused_400++;
+		break;
+	case EAGAIN:
+	case ETIME:
+		tell(r, f->room, "refused", why.http_class, why.text);
+		r->res.refused_503++;
+		break;
+	default:
+		tell(r, f->room, "failed", why.http_class, why.text);
+		r->res.failed++;
+	}
+	f->state = FLIGHT_DYING;
+	r->idle = false;
+}
+
+static void check_aux(struct replay *r, struct flight *f)
+{
+	const struct kvs_workload *w = r->o.w;
+	struct kvs_kv_wrong wrong;
+	const void *p;
+	uint32_t len;
+	size_t first, bad;
+
+	for (uint32_t k = 0; k < w->o.n_ranks; k++) {
+		if (kvs_engine_aux(r->o.engine, &f->h, k, &p, &len))
+			return; /* failed meanwhile */
+		if (!kvs_pattern_check(p, len,
+				       kvs_workload_seed(w, f->room,
+							 KVS_PATTERN_AUX, k),
+				       0, &first, &bad))
+			continue;
+		/* Numbered as if the aux blocks were one more buffer. */
+		wrong = (struct kvs_kv_wrong){ w->layout->n_buffers, k, first,
+					       bad };
+		mismatch(r, f, &wrong);
+	}
+}
+
+static void flight_commit(struct replay *r, struct flight *f)
+{
+	struct kvs_commit c = {
+		.size = sizeof(c),
+		.device = r->o.kv->device,
+		.buffers = r->o.kv->buffers,
+	};
+	int ret;
+
+	ret = kvs_kv_take(r->o.kv, f->tokens, &f->place);
+	if (ret == -EAGAIN)
+		return; /* pages come back from requests under way */
+	check_aux(r, f);
+	c.pages = f->place.pages;
+	c.n_pages = f->place.n_pages;
+	c.items = f->place.items;
+	c.n_items = f->place.n_items;
+	if (!ret)
+		ret = kvs_engine_commit(r->o.engine, &f->h, &c);
+	if (!ret) {
+		f->state = FLIGHT_COMMITTED;
+		r->idle = false;
+		return;
+	}
+	kvs_kv_give(r->o.kv, &f->place);
+	if (ret == -ECANCELED || ret == -EAGAIN)
+		return;
+	tell(r, f->room, "not committed", 503, kvs_err_name(ret));
+	(void)kvs_engine_abort(r->o.engine, &f->h);
+	r->res.failed++;
+	f->state = FLIGHT_DYING;
+}
+
+static void flight_done(struct replay *r, struct flight *f)
+{
+	uint64_t bytes = kvs_kv_bytes(r->o.kv, f->tokens);
+
+	r->last_commit = now_ns();
+	r->res.ttft[r->res.completed++] = r->last_commit - f->admit_at;
+	r->res.bytes += bytes;
+	(void)kvs_engine_release(r->o.engine, &f->h);
+	f->state = FLIGHT_CHECK;
+	r->idle = false;
+}
+
+static void flight_poll(struct replay *r, struct flight *f)
+{
+	enum kvs_status st = kvs_engine_poll(r->o.engine, &f->h, NULL);
+
+	switch (st) {
+	case KVS_STATUS_FAILED:
+		flight_failed(r, f);
+		return;
+	case KVS_STATUS_PENDING:
+	case KVS_STATUS_WAITING:
+	case KVS_STATUS_ADMITTED:
+		return;
+	case KVS_STATUS_RECEIVING:
+	case KVS_STATUS_SEALING:
+		if (!f->first_byte)
+			f->first_byte = now_ns();
+		if (f->to_abort && now_ns() - f->first_byte >= f->abort_after)
+			flight_abort(r, f);
+		return;
+	case KVS_STATUS_READY:
+		if (f->to_abort)
+			flight_abort(r, f);
+		else
+			flight_commit(r, f);
+		return;
+	case KVS_STATUS_COMMITTING:
+		return;
+	case KVS_STATUS_DONE:
+		flight_done(r, f);
+		return;
+	}
+}
+
+static uint64_t flight_dying(struct replay *r, struct flight *f)
+{
+	uint64_t held = f->place.n_pages * r->o.kv->page_bytes;
+
+	if (kvs_engine_copy_live(r->o.engine, &f->h))
+		return held;
+	if (kvs_engine_release(r->o.engine, &f->h) == -EBUSY)
+		return held;
+	flight_end(r, f);
+	return 0;
+}
+
+static void flight_check(struct replay *r, struct flight *f)
+{
+	struct kvs_kv_wrong wrong;
+	int64_t n;
+
+	n = kvs_kv_check(r->o.kv, &f->place, f->room, &f->cursor, REPLAY_STEP,
+			 &wrong);
+	r->idle = false;
+	if (n == -EBADMSG)
+		mismatch(r, f, &wrong);
+	else if (n <= 0)
+		flight_end(r, f);
+	if (n < 0 && n != -EBADMSG) {
+		tell(r, f->room, "not compared", 503, kvs_err_name((int)n));
+		r->res.failed++;
+	}
+}
+
+static void turn(struct replay *r)
+{
+	uint64_t held = 0;
+	struct flight *f = r->flights;
+
+	if (!r->res.lost && kvs_engine_progress(r->o.engine) == -ECONNRESET) {
+		r->res.lost = true;
+		kvs_progress_clear(&r->progress);
+		fprintf(stderr, "the daemon is gone\n");
+	} else if (r->res.lost) {
+		(void)kvs_engine_progress(r->o.engine);
+	}
+	if (!r->res.lost)
+		admit_more(r);
+	for (unsigned int n = 0; n < r->o.concurrency; n++, f++) {
+		switch (f->state) {
+		case FLIGHT_FREE:
+			break;
+		case FLIGHT_ADMITTED:
+		case FLIGHT_COMMITTED:
+			flight_poll(r, f);
+			break;
+		case FLIGHT_DYING:
+			held += flight_dying(r, f);
+			break;
+		case FLIGHT_CHECK:
+			flight_check(r, f);
+			break;
+		}
+	}
+	r->res.held = held;
+	if (held > r->res.held_peak)
+		r->res.held_peak = held;
+}
+
+/* Words and copies make no noise; packets do. */
+static void rest(const struct replay *r)
+{
+	struct pollfd p = { .fd = kvs_engine_fd(r->o.engine),
+			    .events = POLLIN };
+	const struct timespec nap = { .tv_nsec = (long)REPLAY_NAP };
+
+	for (unsigned int n = 0; n < r->o.concurrency; n++)
+		if (r->flights[n].state == FLIGHT_COMMITTED ||
+		    r->flights[n].state == FLIGHT_DYING) {
+			(void)nanosleep(&nap, NULL);
+			return;
+		}
+	if (r->res.lost)
+		(void)nanosleep(&nap, NULL);
+	else
+		(void)poll(&p, 1, REPLAY_WAIT);
+}
+
+static int by_value(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+static uint64_t replay_total(const struct replay *r)
+{
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < r->o.w->trace.n; i++)
+		n += kvs_kv_bytes(r->o.kv, kvs_workload_tokens(r->o.w, i));
+	return n;
+}
+
+int kvs_replay(const struct kvs_replay_opts *o, struct kvs_replay_result *ret)
+{
+	struct replay r = { .o = *o };
+	int res = -ENOMEM;
+
+	kvs_rng_init(&r.rng, o->w->o.seed ^ 0x61626f7274);
+	r.flights = calloc(o->concurrency, sizeof(*r.flights));
+	r.slices = calloc(o->w->o.n_ranks, sizeof(*r.slices));
+	r.res.ttft = calloc(o->w->trace.n, sizeof(*r.res.ttft));
+	if (!r.flights || !r.slices || !r.res.ttft)
+		goto out_free;
+	for (uint32_t k = 0; k < o->w->o.n_ranks; k++)
+		r.slices[k] = kvs_workload_slice(o->w, k);
+	kvs_progress_init(&r.progress, "replay", KVS_PROGRESS_BYTES,
+			  replay_total(&r), NULL, NULL);
+	while (r.busy || (r.next < o->w->trace.n && !r.res.lost)) {
+		r.idle = true;
+		turn(&r);
+		kvs_progress_update(&r.progress, r.behind);
+		if (r.idle)
+			rest(&r);
+	}
+	kvs_progress_end(&r.progress, r.res.bytes);
+	r.res.failed += o->w->trace.n - r.next;
+	if (r.last_commit)
+		r.res.ns = r.last_commit - r.first_admit;
+	qsort(r.res.ttft, r.res.completed, sizeof(*r.res.ttft), by_value);
+	*ret = r.res;
+	r.res.ttft = NULL;
+	res = 0;
+
+out_free:
+	free(r.flights);
+	free(r.slices);
+	free(r.res.ttft);
+	return res;
+}
+
+uint64_t kvs_replay_errors(const struct kvs_replay_result *r)
+{
+	return r->refused_400 + r->refused_503 + r->failed;
+}
