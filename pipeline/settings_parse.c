@@ -9,6 +9,7 @@
  */
 #include <errno.h>
 #include <ini.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -158,7 +159,7 @@ int kvs_setting_parse(const struct kvs_setting_desc *d, const char *value,
 			return kvs_setting_bad(d, value, "too long", -ERANGE,
 					       err, errlen);
 		memset(field, 0, d->len);
-		memcpy(field, value, strlen(value));
+		snprintf(field, d->len, "%s", value);
 		return 0;
 	case KVS_SETTING_TYPE_MAX:
 		break;
@@ -203,8 +204,8 @@ static void kvs_name_fold(char *name)
 
 static int kvs_setting_unknown(const char *name, char *err, size_t errlen)
 {
-	const struct kvs_setting_desc *best = NULL;
-	unsigned int best_distance = 0, i;
+	const struct kvs_setting_desc *best = &kvs_setting_descs[0];
+	unsigned int best_distance = UINT_MAX, i;
 	char folded[KVS_NAME_MAX + 1], quoted[80];
 
 	snprintf(folded, sizeof(folded), "%s", name);
@@ -217,7 +218,7 @@ static int kvs_setting_unknown(const char *name, char *err, size_t errlen)
 		snprintf(known, sizeof(known), "%s-%s", d->section, d->key);
 		kvs_name_fold(known);
 		distance = kvs_name_distance(folded, known);
-		if (!best || distance < best_distance) {
+		if (distance < best_distance) {
 			best = d;
 			best_distance = distance;
 		}

@@ -76,13 +76,18 @@ int kvs_listen_tcp(const char *setting, const char *address, int *ret_fd,
 		   char *ret_bound, unsigned int *ret_port, char *err,
 		   size_t errlen)
 {
-	struct sockaddr_storage ss;
-	socklen_t len = sizeof(ss);
+	union {
+		struct sockaddr sa;
+		struct sockaddr_in in;
+		struct sockaddr_in6 in6;
+	} u;
+	socklen_t len = sizeof(u);
 	struct kvs_addr addr;
 	char text[KVS_ADDR_STR];
 	unsigned int i;
 	int fd = -1, ret;
 
+	memset(&u, 0, sizeof(u));
 	ret = kvs_listen_resolve(setting, address, &addr, err, errlen);
 	if (ret)
 		return ret;
@@ -91,7 +96,7 @@ int kvs_listen_tcp(const char *setting, const char *address, int *ret_fd,
 	for (i = 0; i < addr.n && ret; i++)
 		ret = kvs_listen_bind((const struct sockaddr *)&addr.a[i].ss,
 				      addr.a[i].len, &fd);
-	if (!ret && getsockname(fd, (struct sockaddr *)&ss, &len)) {
+	if (!ret && getsockname(fd, &u.sa, &len)) {
 		ret = -errno;
 		close(fd);
 	}
@@ -100,11 +105,10 @@ int kvs_listen_tcp(const char *setting, const char *address, int *ret_fd,
 			 address, strerror(-ret));
 		return ret;
 	}
-	kvs_addr_format((const struct sockaddr *)&ss, len, text);
+	kvs_addr_format(&u.sa, len, text);
 	snprintf(ret_bound, KVS_LISTEN_STR, "%s", text);
-	*ret_port = ntohs(ss.ss_family == AF_INET6
-				  ? ((struct sockaddr_in6 *)&ss)->sin6_port
-				  : ((struct sockaddr_in *)&ss)->sin_port);
+	*ret_port = ntohs(u.sa.sa_family == AF_INET6 ? u.in6.sin6_port
+						     : u.in.sin_port);
 	*ret_fd = fd;
 	return 0;
 }
@@ -162,7 +166,7 @@ static int kvs_lock_name(const char *path, char *buf, size_t len)
 static int kvs_lock_take(const char *name, int *ret_fd)
 {
 	for (;;) {
-		struct stat mine, there;
+		struct stat mine = { 0 }, there;
 		int ret = 0, fd;
 
 		fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW,

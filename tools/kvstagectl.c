@@ -442,7 +442,7 @@ int main(int argc, char **argv)
 	ret = kvs_ctl_ask(fd, &args);
 	if (!ret)
 		ret = kvs_ctl_receive(f, &answer);
-	fclose(f);
+	(void)fclose(f);
 	if (ret) {
 		fprintf(stderr, "kvstagectl: no answer from %s: %s\n",
 			args.socket, strerror(-ret));
