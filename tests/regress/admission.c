@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Claims, of a daemon with real sockets: a request that can never fit is
+ * refused in the exchange that asked, before a room, a grant or a message to
+ * the peer exists (sgl-project/sglang#30233), and does not wait for a timeout
+ * (LMCache/LMCache#4209); one that fits exactly is admitted; one that does
+ * not fit now waits or gets "busy"; a head that can never run does not stall
+ * those behind it (sgl-project/sglang#31205); a room id that is live is
+ * refused whoever asks (sgl-project/sglang#40125), so of 32 requests that
+ * share one id a single one runs (ray-project/ray#63741); ids are compared
+ * whole, up to the largest (sgl-project/sglang#26486); id 0 is refused.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/regress/puppet_engine.h"
+#include "tests/regress/puppet_sender.h"
+#include "tests/regress/service_rig.h"
+
+#define PAGE 4096u /* bytes */
+#define PAGE_TOKENS 16u
+#define PAGES 64u /* of the pool */
+
+static struct kvs_layer_buffer plain_buffers[] = {
+	{ KVS_BUFFER_K, 0, PAGE, 0 },
+};
+static const struct kvs_layout plain = {
+	.size = sizeof(plain),
+	.page_size = PAGE_TOKENS,
+	.dtype = KVS_DTYPE_BF16,
+	.n_buffers = 1,
+	.buffers = plain_buffers,
+};
+
+/* A page of KV and, for every request, a state of two pages. */
+static struct kvs_layer_buffer hybrid_buffers[] = {
+	{ KVS_BUFFER_K, 0, PAGE, 0 },
+	{ KVS_BUFFER_MAMBA, 1, PAGE, 2 },
+};
+static const struct kvs_layout hybrid = {
+	.size = sizeof(hybrid),
+	.page_size = PAGE_TOKENS,
+	.dtype = KVS_DTYPE_BF16,
+	.n_buffers = 2,
+	.buffers = hybrid_buffers,
+};
+
+static struct rig g[1];
+
+static void start(const char *queue)
+{
+	rig_init(g, "sock", "256K");
+	if (queue)
+		rig_set(g, "admission.queue", queue);
+	rig_up(g);
+	assert_int_equal(rig_bytes(g, KVS_EXTENT_FREE), PAGES * PAGE);
+}
+
+/* One rank sends everything, the engine commits. */
+static void finish(struct ps *p, struct pe *e, struct pe_room *r, uint64_t room,
+		   uint64_t tokens, uint64_t seed)
+{
+	struct ps_room w;
+	struct kvs_msg m;
+
+	assert_int_equal(ps_open(p, room, tokens), 0);
+	ps_granted(p, &w, seed, 16384);
+	assert_int_equal(ps_last(p, &w, ps_send_all(p, &w)), 0);
+	ps_expect(p, KVS_WIRE_COMPLETE, &m);
+	pe_wait(e, r, KVS_STATUS_READY);
+	assert_int_equal(pe_differ(e, r, tokens, 1, seed), 0);
+	pe_commit(e, r);
+	ps_room_fini(&w);
+}
+
+static void limit_is_exact(void **state)
+{
+	uint64_t limit = PAGES * PAGE_TOKENS;
+	struct pe_room a, b, c;
+	struct ps p;
+	struct pe e;
+
+	(void)state;
+	start(NULL);
+	pe_up(&e, g->set.engine_socket, &plain);
+	ps_up(&p, g->port, "p", 0, 1, &plain);
+
+	pe_admit(&e, &a, 0, 7, limit + 1, 1);
+	pe_wait_failed(&e, &a, E2BIG);
+	assert_int_equal(a.failure.class, 400);
+	assert_non_null(strstr(a.failure.text, "pool.size"));
+	rig_refresh(g);
+	assert_int_equal(rig_admits(g, KVS_ADMIT_NOFIT), 1);
+	assert_int_equal(rig_bytes(g, KVS_EXTENT_FREE), PAGES * PAGE);
+	assert_int_equal(rig_rooms(g), 0);
+	ps_quiet(&p);
+	assert_int_equal(rig_received(g), 0);
+
+	/* the id and the slot are free at once */
+	pe_admit(&e, &b, 0, 7, limit, 1);
+	pe_wait(&e, &b, KVS_STATUS_ADMITTED);
+	assert_int_equal(rig_rooms(g), 1);
+	finish(&p, &e, &b, 7, limit, 1);
+
+	/* far beyond: neither wraps nor waits */
+	pe_admit(&e, &c, 1, 8, UINT64_MAX, 1);
+	pe_wait_failed(&e, &c, E2BIG);
+	ps_down(&p);
+	pe_down(&e);
+	rig_down(g);
+}
+
+/* Rounding up to the next page decides, not the token. */
+static void limit_counts_pages(void **state)
+{
+	struct pe_room a, b;
+	struct pe e;
+
+	(void)state;
+	start(NULL);
+	pe_up(&e, g->set.engine_socket, &plain);
+	pe_admit(&e, &a, 0, 1, PAGES * PAGE_TOKENS - PAGE_TOKENS + 1, 1);
+	pe_wait(&e, &a, KVS_STATUS_ADMITTED);
+	rig_refresh(g);
+	assert_int_equal(rig_bytes(g, KVS_EXTENT_FREE), 0);
+	pe_admit(&e, &b, 1, 2, PAGES * PAGE_TOKENS + 1, 1);
+	pe_wait_failed(&e, &b, E2BIG);
+	pe_down(&e);
+	rig_down(g);
+}
+
+static void not_now_waits(void **state)
+{
+	struct pe_room a, b, c;
+	struct ps p;
+	struct pe e;
+
+	(void)state;
+	start(NULL);
+	pe_up(&e, g->set.engine_socket, &plain);
+	ps_up(&p, g->port, "p", 0, 1, &plain);
+	pe_admit(&e, &a, 0, 1, PAGE_TOKENS, 1);
+	pe_wait(&e, &a, KVS_STATUS_ADMITTED);
+	pe_admit(&e, &b, 1, 2, PAGES * PAGE_TOKENS, 1);
+	pe_wait(&e, &b, KVS_STATUS_WAITING);
+	pe_admit(&e, &c, 2, 3, (PAGES + 1) * PAGE_TOKENS, 1);
+	pe_wait_failed(&e, &c, E2BIG);
+	rig_refresh(g);
+	assert_int_equal(rig_admits(g, KVS_ADMIT_QUEUED), 1);
+	assert_int_equal(g->snap->workers[0].rooms_waiting, 1);
+	assert_int_equal(rig_bytes(g, KVS_EXTENT_FREE), (PAGES - 1) * PAGE);
+	finish(&p, &e, &a, 1, PAGE_TOKENS, 5);
+	pe_wait(&e, &b, KVS_STATUS_ADMITTED);
+	finish(&p, &e, &b, 2, PAGES * PAGE_TOKENS, 6);
+	ps_down(&p);
+	pe_down(&e);
+	rig_down(g);
+}
+
+static void not_now_is_busy_without_a_queue(void **state)
+{
+	struct pe_room a, b;
+	struct pe e;
+
+	(void)state;
+	start("0");
+	pe_up(&e, g->set.engine_socket, &plain);
+	pe_admit(&e, &a, 0, 1, PAGE_TOKENS, 1);
+	pe_wait(&e, &a, KVS_STATUS_ADMITTED);
+	pe_admit(&e, &b, 1, 2, PAGES * PAGE_TOKENS, 1);
+	pe_wait_failed(&e, &b, EAGAIN);
+	assert_int_equal(b.failure.class, 503);
+	assert_int_equal(pe_say(&e, KVS_PACKET_ABORT, &a, 0), 0);
+	pe_wait_failed(&e, &a, ECANCELED);
+	/* nothing but the memory was in its way */
+	pe_admit(&e, &b, 1, 2, PAGES * PAGE_TOKENS, 1);
+	pe_wait(&e, &b, KVS_STATUS_ADMITTED);
+	pe_down(&e);
+	rig_down(g);
+}
+
+static void impossible_head_stalls_nobody(void **state)
+{
+	struct pe_room head, small[20];
+	struct ps p;
+	struct pe e;
+
+	(void)state;
+	start(NULL);
+	pe_up(&e, g->set.engine_socket, &hybrid);
+	ps_up(&p, g->port, "p", 0, 1, &hybrid);
+	/* its KV alone would fit; with its state it never does */
+	pe_admit(&e, &head, 0, 1, (PAGES - 1) * PAGE_TOKENS, 1);
+	for (uint32_t i = 0; i < 20; i++)
+		pe_admit(&e, &small[i], 1 + i, 100 + i, PAGE_TOKENS, 1);
+	pe_wait_failed(&e, &head, E2BIG);
+	for (uint32_t i = 0; i < 20; i++)
+		finish(&p, &e, &small[i], 100 + i, PAGE_TOKENS, i);
+	rig_refresh(g);
+	assert_int_equal(rig_admits(g, KVS_ADMIT_QUEUED), 0);
+	assert_int_equal(rig_done(g), 20);
+	ps_down(&p);
+	pe_down(&e);
+	rig_down(g);
+}
+
+static void duplicate_is_refused(void **state)
+{
+	struct pe_room a, same, other, again;
+	struct ps p;
+	struct pe e, f;
+
+	(void)state;
+	start(NULL);
+	pe_up(&e, g->set.engine_socket, &plain);
+	pe_up(&f, g->set.engine_socket, &plain);
+	ps_up(&p, g->port, "p", 0, 1, &plain);
+	pe_admit(&e, &a, 0, 42, 32, 1);
+	pe_wait(&e, &a, KVS_STATUS_ADMITTED);
+	pe_admit(&e, &same, 1, 42, 16, 1);
+	pe_wait_failed(&e, &same, EEXIST);
+	assert_int_equal(same.failure.class, 400);
+	snprintf(f.peer, sizeof(f.peer), "another peer");
+	pe_admit(&f, &other, 0, 42, 16, 1);
+	pe_wait_failed(&f, &other, EEXIST);
+	rig_refresh(g);
+	assert_int_equal(rig_admits(g, KVS_ADMIT_DUPLICATE), 2);
+	assert_int_equal(rig_rooms(g), 1);
+	/* no grant before, none for the others after */
+	ps_quiet(&p);
+	finish(&p, &e, &a, 42, 32, 9);
+	ps_quiet(&p);
+	/* a finished room's id is free again */
+	pe_admit(&e, &again, 1, 42, 16, 1);
+	pe_wait(&e, &again, KVS_STATUS_ADMITTED);
+	assert_true(again.generation > a.generation);
+	finish(&p, &e, &again, 42, 16, 10);
+	ps_down(&p);
+	pe_down(&f);
+	pe_down(&e);
+	rig_down(g);
+}
+
+static void shared_id_runs_once(void **state)
+{
+	struct pe_room r[32];
+	unsigned int admitted = 0, refused = 0;
+	struct ps p;
+	struct pe e;
+
+	(void)state;
+	start(NULL);
+	pe_up(&e, g->set.engine_socket, &plain);
+	ps_up(&p, g->port, "p", 0, 1, &plain);
+	for (uint32_t i = 0; i < 32; i++)
+		pe_admit(&e, &r[i], i, 77, PAGE_TOKENS * (1 + i % 3), 1);
+	for (uint32_t i = 0; i < 32; i++) {
+		uint64_t until = rig_until();
+		enum kvs_status st;
+
+		while ((st = pe_status(&e, &r[i])) == KVS_STATUS_PENDING)
+			rig_pause(until, "an answer", __FILE__, __LINE__);
+		assert_true(pe_pump(&e));
+		if (st == KVS_STATUS_FAILED) {
+			assert_int_equal(r[i].failure.err, EEXIST);
+			refused++;
+		} else {
+			admitted++;
+		}
+	}
+	assert_int_equal(admitted, 1);
+	assert_int_equal(refused, 31);
+	finish(&p, &e, &r[0], 77, PAGE_TOKENS, 3);
+
+	for (uint32_t i = 0; i < 32; i++)
+		pe_admit(&e, &r[i], i, 0, PAGE_TOKENS, 1);
+	for (uint32_t i = 0; i < 32; i++)
+		pe_wait_failed(&e, &r[i], EINVAL);
+	assert_non_null(strstr(r[0].failure.text, "room: 0"));
+	assert_int_equal(rig_rooms(g), 0);
+	ps_down(&p);
+	pe_down(&e);
+	rig_down(g);
+}
+
+static void ids_are_whole_numbers(void **state)
+{
+	/* equal in their low and in their high halves */
+	static const uint64_t ids[] = {
+		UINT64_MAX, UINT64_MAX - 1, UINT64_MAX >> 32,
+		1ULL << 32, 1ULL << 63,	    1,
+	};
+	struct pe_room r[KVS_ARRAY_SIZE(ids)];
+	struct ps p;
+	struct pe e;
+
+	(void)state;
+	start(NULL);
+	pe_up(&e, g->set.engine_socket, &plain);
+	ps_up(&p, g->port, "p", 0, 1, &plain);
+	for (uint32_t i = 0; i < KVS_ARRAY_SIZE(ids); i++) {
+		pe_admit(&e, &r[i], i, ids[i], 16 + i, 1);
+		pe_wait(&e, &r[i], KVS_STATUS_ADMITTED);
+	}
+	for (uint32_t i = KVS_ARRAY_SIZE(ids); i-- > 0;)
+		finish(&p, &e, &r[i], ids[i], 16 + i, ids[i]);
+	ps_down(&p);
+	pe_down(&e);
+	rig_down(g);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(limit_is_exact),
+		cmocka_unit_test(limit_counts_pages),
+		cmocka_unit_test(not_now_waits),
+		cmocka_unit_test(not_now_is_busy_without_a_queue),
+		cmocka_unit_test(impossible_head_stalls_nobody),
+		cmocka_unit_test(duplicate_is_refused),
+		cmocka_unit_test(shared_id_runs_once),
+		cmocka_unit_test(ids_are_whole_numbers),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
