@@ -220,6 +220,9 @@ static void *front_main(void *arg)
 		kvs_timerq_run(&f->timers, kvs_clock_now(&kvs_clock_real));
 		kvs_engines_reap(f);
 	}
+	/* The stopper may still be in the wake-up of this transport. */
+	while (sem_wait(&f->woken))
+		;
 	kvs_mailbox_run(&f->mailbox);
 	front_teardown(f);
 	return NULL;
@@ -284,6 +287,7 @@ void kvs_front_stop(struct kvs_front *f)
 	if (f->running) {
 		atomic_store_explicit(&f->stop, true, memory_order_release);
 		kvs_transport_wake(f->transport);
+		sem_post(&f->woken);
 		pthread_join(f->thread, NULL);
 		f->running = false;
 	} else if (f->transport) {

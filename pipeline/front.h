@@ -151,6 +151,7 @@ struct kvs_front {
 	pthread_t thread;
 	bool running;
 	atomic_bool stop;
+	sem_t woken; /* the stopper is through with the transport */
 };
 
 /* front.c: start makes the sockets, run the thread. To end: forget the nodes

@@ -22,9 +22,29 @@ struct kvs_data_conn {
 	bool receiving; /* payload() was answered, payload_done() not here */
 	bool stop; /* to be stopped at the end of the turn */
 	bool close; /* to be closed at the end of the turn */
+	bool closing; /* by us: its end is no news */
 };
 
 /* ---- connections ------------------------------------------------------ */
+
+void kvs_node_drop_conns(struct kvs_node *n, uint64_t session)
+{
+	struct kvs_data_conn *dc;
+
+	kvs_list_for_each_entry(dc, &n->conns, node)
+		if (dc->session == session)
+			dc->close = true;
+	n->deferred = true;
+}
+
+static void node_close_session(void *arg, uint64_t session, int err,
+			       const char *why)
+{
+	struct kvs_node *n = arg;
+
+	kvs_node_drop_conns(n, session);
+	n->up->close_session(n->up_arg, session, err, why);
+}
 
 static int data_frame(struct kvs_conn *c, const struct kvs_frame *f)
 {
@@ -88,6 +108,12 @@ static void data_closed(struct kvs_conn *c, int err)
 	kvs_log_debug("data connection of session %llx: %s",
 		      (unsigned long long)dc->session, kvs_err_name(err));
 	KVS_ASSERT(!dc->receiving);
+	/* In order between two frames (0): all that was sent is here. */
+	if (err == -EPROTO && !dc->closing)
+		node_close_session(dc->n, dc->session, err,
+				   "broken frame on a data connection");
+	else if (err && err != -ESHUTDOWN && !dc->closing)
+		kvs_worker_conn_lost(dc->n->worker, dc->session, err);
 	kvs_list_del(&dc->node);
 	dc->n->n_conns--;
 	free(dc);
@@ -168,25 +194,6 @@ static void node_stop_receive(void *arg, struct kvs_receive *rx)
 	n->deferred = true;
 }
 
-void kvs_node_drop_conns(struct kvs_node *n, uint64_t session)
-{
-	struct kvs_data_conn *dc;
-
-	kvs_list_for_each_entry(dc, &n->conns, node)
-		if (dc->session == session)
-			dc->close = true;
-	n->deferred = true;
-}
-
-static void node_close_session(void *arg, uint64_t session, int err,
-			       const char *why)
-{
-	struct kvs_node *n = arg;
-
-	kvs_node_drop_conns(n, session);
-	n->up->close_session(n->up_arg, session, err, why);
-}
-
 static const struct kvs_worker_out node_out = {
 	.to_peer = node_to_peer,
 	.to_engine = node_to_engine,
@@ -204,6 +211,7 @@ static void node_deferred(struct kvs_node *n)
 		kvs_list_for_each_entry_safe(dc, tmp, &n->conns, node) {
 			if (dc->close) {
 				dc->close = false;
+				dc->closing = true;
 				kvs_conn_close(dc->c, -EPROTO, false);
 			} else if (dc->stop && dc->receiving) {
 				dc->stop = false;
@@ -248,6 +256,9 @@ static void *node_main(void *arg)
 			kvs_worker_turn(n->worker);
 		} while (n->deferred);
 	}
+	/* The stopper may still be in the wake-up of this transport. */
+	while (sem_wait(&n->woken))
+		;
 	node_teardown(n);
 	return NULL;
 }
@@ -308,6 +319,7 @@ int kvs_node_start(struct kvs_node *n, const struct kvs_settings *s,
 	n->settings = *s;
 	kvs_list_init(&n->conns);
 	atomic_init(&n->stop, false);
+	sem_init(&n->woken, 0, 0);
 	n->scratch = malloc(sizeof(*n->scratch));
 	if (!n->scratch)
 		return -ENOMEM;
@@ -339,6 +351,7 @@ void kvs_node_stop(struct kvs_node *n)
 	if (n->running) {
 		atomic_store_explicit(&n->stop, true, memory_order_release);
 		kvs_transport_wake(n->transport);
+		sem_post(&n->woken);
 		pthread_join(n->thread, NULL);
 		n->running = false;
 	}

@@ -54,6 +54,7 @@ struct kvs_node {
 	pthread_t thread;
 	bool running;
 	atomic_bool stop;
+	sem_t woken; /* the stopper is through with the transport */
 };
 
 /**

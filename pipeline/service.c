@@ -78,6 +78,7 @@ int kvs_service_create(const struct kvs_settings *set,
 	f->attach_fd = -1;
 	f->started = kvs_clock_now(&kvs_clock_real);
 	atomic_init(&f->stop, false);
+	sem_init(&f->woken, 0, 0);
 	kvs_list_init(&f->sessions);
 	kvs_list_init(&f->engines);
 	kvs_timerq_init(&f->timers);
