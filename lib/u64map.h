@@ -3,7 +3,7 @@
  * DOC: u64map
  *
  * Hash table from a non-zero 64-bit key to a pointer: open addressing, linear
- * probing, deletion by shifting back (no tombstones), grown at 3/4. Keys are
+ * probing, deletion by shifting back (no tombstones), grown at 1/2. Keys are
  * mixed, so ids chosen by a peer cannot be made to collide on purpose without
  * the table's secret. One owner thread.
  */
