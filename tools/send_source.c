@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/send_source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/assert.h"
+#include "lib/err.h"
+#include "pipeline/layout.h"
+#include "tools/pattern.h"
+
+#define KVS_SOURCE_PAGES_MIN 2u
+#define KVS_SOURCE_PAGES_MAX (1u << 22)
+
+static int source_open_file(struct kvs_send_source *s, const char *path,
+			    char *err, size_t errlen)
+{
+	struct stat st;
+	void *p;
+	int fd, ret = 0;
+
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st)) {
+		ret = -errno;
+		snprintf(err, errlen, "%s: %s", path, kvs_err_name(ret));
+	} else if (!S_ISREG(st.st_mode) || st.st_size <= 0) {
+		ret = -EINVAL;
+		snprintf(err, errlen, "%s: not a file with bytes in it", path);
+	} else {
+		p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd,
+			 0);
+		if (p == MAP_FAILED) {
+			ret = -errno;
+			snprintf(err, errlen, "%s: mmap: %s", path,
+				 kvs_err_name(ret));
+		} else {
+			s->file = p;
+			s->file_len = (size_t)st.st_size;
+		}
+	}
+	if (fd >= 0)
+		close(fd);
+	return ret;
+}
+
+/*
+ * A rank without layers still has a pool, and the daemon compares what of it
+ * lies in layers it has: the whole model's passes.
+ */
+static int source_layout(const struct kvs_workload *w, uint32_t rank,
+			 struct kvs_layout **ret)
+{
+	struct kvs_layout whole = *w->layout;
+
+	if (kvs_workload_slice(w, rank).n_layers)
+		return kvs_workload_rank_layout(w, rank, ret);
+	whole.size = sizeof(whole);
+	return kvs_layout_dup(&whole, ret);
+}
+
+static int source_map(struct kvs_send_source *s)
+{
+	const struct kvs_layout *l = s->layout;
+	uint32_t b;
+	void *p;
+
+	for (b = 0; b < l->n_buffers; b++) {
+		const struct kvs_layer_buffer *lb = &l->buffers[b];
+		uint64_t items = s->pages;
+
+		if (!kvs_buffer_kind_is_paged(lb->kind))
+			items = (uint64_t)s->sets * lb->items;
+		p = mmap(NULL, items * lb->item_len, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (p == MAP_FAILED)
+			return -ENOMEM;
+		s->buffers[b] = p;
+		s->len[b] = items * lb->item_len;
+	}
+	return 0;
+}
+
+int kvs_send_source_create(const struct kvs_workload *w, uint32_t rank,
+			   uint64_t bytes, uint32_t sets, const char *path,
+			   struct kvs_send_source **ret, char *err,
+			   size_t errlen)
+{
+	struct kvs_send_source *s = calloc(1, sizeof(*s));
+	int res = -ENOMEM;
+	uint64_t pages;
+	uint32_t b;
+
+	snprintf(err, errlen, "no memory for the source pool");
+	if (!s)
+		return -ENOMEM;
+	s->w = w;
+	s->sets = sets;
+	if (source_layout(w, rank, &s->layout))
+		goto out;
+	for (b = 0; b < s->layout->n_buffers; b++) {
+		if (kvs_buffer_kind_is_paged(s->layout->buffers[b].kind))
+			s->page_bytes += s->layout->buffers[b].item_len;
+	}
+	pages = s->page_bytes ? bytes / s->page_bytes : KVS_SOURCE_PAGES_MAX;
+	if (pages < KVS_SOURCE_PAGES_MIN)
+		pages = KVS_SOURCE_PAGES_MIN;
+	if (pages > KVS_SOURCE_PAGES_MAX)
+		pages = KVS_SOURCE_PAGES_MAX;
+	s->pages = (uint32_t)pages;
+	s->free = malloc(pages * sizeof(*s->free));
+	s->buffers = calloc(s->layout->n_buffers, sizeof(*s->buffers));
+	s->len = calloc(s->layout->n_buffers, sizeof(*s->len));
+	if (!s->free || !s->buffers || !s->len || source_map(s))
+		goto out;
+	/* lowest on top: neighbours travel as one piece */
+	while (s->n_free < s->pages) {
+		s->free[s->n_free] = s->pages - 1 - s->n_free;
+		s->n_free++;
+	}
+	res = path ? source_open_file(s, path, err, errlen) : 0;
+out:
+	if (res)
+		kvs_send_source_destroy(s);
+	else
+		*ret = s;
+	return res;
+}
+
+void kvs_send_source_destroy(struct kvs_send_source *s)
+{
+	uint32_t b;
+
+	if (!s)
+		return;
+	for (b = 0; s->buffers && s->len && b < s->layout->n_buffers; b++) {
+		if (s->buffers[b])
+			munmap(s->buffers[b], s->len[b]);
+	}
+	if (s->file)
+		munmap((void *)(uintptr_t)s->file, s->file_len);
+	free(s->buffers);
+	free(s->len);
+	free(s->free);
+	free(s->layout);
+	free(s);
+}
+
+void kvs_send_source_take(struct kvs_send_source *s, uint32_t n,
+			  uint32_t *ret_pages)
+{
+	uint32_t i;
+
+	KVS_ASSERT(n <= s->n_free);
+	for (i = 0; i < n; i++)
+		ret_pages[i] = s->free[--s->n_free];
+}
+
+void kvs_send_source_put(struct kvs_send_source *s, const uint32_t *pages,
+			 uint32_t n)
+{
+	KVS_ASSERT(n <= s->pages - s->n_free);
+	while (n--)
+		s->free[s->n_free++] = pages[n];
+}
+
+void kvs_send_source_bytes(const struct kvs_send_source *s, void *dst,
+			   size_t len, uint64_t seed, uint64_t off)
+{
+	unsigned char *p = dst;
+
+	if (!s->file) {
+		kvs_pattern_fill(dst, len, seed, off);
+		return;
+	}
+	/* every stream is the file, over and over */
+	while (len) {
+		size_t at = (size_t)(off % s->file_len);
+		size_t n = s->file_len - at < len ? s->file_len - at : len;
+
+		memcpy(p, s->file + at, n);
+		p += n;
+		off += n;
+		len -= n;
+	}
+}
+
+void kvs_send_source_fill(struct kvs_send_source *s, uint64_t room,
+			  uint32_t first, const uint32_t *pages, uint32_t n)
+{
+	uint32_t b, i;
+
+	for (b = 0; b < s->layout->n_buffers; b++) {
+		const struct kvs_layer_buffer *lb = &s->layout->buffers[b];
+		uint64_t seed;
+
+		if (!kvs_buffer_kind_is_paged(lb->kind))
+			continue;
+		seed = kvs_workload_seed(s->w, room, lb->kind, lb->layer);
+		for (i = 0; i < n; i++)
+			kvs_send_source_bytes(
+				s,
+				(unsigned char *)s->buffers[b] +
+					(uint64_t)pages[i] * lb->item_len,
+				lb->item_len, seed,
+				((uint64_t)first + i) * lb->item_len);
+	}
+}
+
+void kvs_send_source_fill_state(struct kvs_send_source *s, uint64_t room,
+				uint32_t b, uint32_t set, uint32_t n,
+				uint32_t *ret_items)
+{
+	const struct kvs_layer_buffer *lb = &s->layout->buffers[b];
+	uint64_t seed = kvs_workload_seed(s->w, room, lb->kind, lb->layer);
+	uint32_t i;
+
+	for (i = 0; i < n; i++) {
+		ret_items[i] = set * lb->items + i;
+		kvs_send_source_bytes(
+			s,
+			(unsigned char *)s->buffers[b] +
+				(uint64_t)ret_items[i] * lb->item_len,
+			lb->item_len, seed, (uint64_t)i * lb->item_len);
+	}
+}
