@@ -290,7 +290,7 @@ static void chunk_done(struct kvs_conn *c, struct kvs_tx *tx, int status)
 	s->inflight -= k->len;
 	s->chunks--;
 	atomic_fetch_sub(&r->outstanding, 1);
-	if (status == -EPIPE)
+	if (status == -EPIPE || status == -ECONNABORTED)
 		status = -ECONNRESET; /* the same to callers */
 	if (status) {
 		snprintf(why, sizeof(why),
