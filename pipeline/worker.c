@@ -175,6 +175,21 @@ void kvs_worker_session_lost(struct kvs_worker *w, uint64_t id, int err,
 	free(s);
 }
 
+void kvs_worker_conn_lost(struct kvs_worker *w, uint64_t session, int err)
+{
+	struct kvs_worker_session *s = worker_session(w, session);
+	struct kvs_room_rank *k;
+
+	if (!s)
+		return;
+	kvs_list_for_each_entry(k, &s->ranks, session_node)
+		if (k->room->state == KVS_ROOM_RECEIVING &&
+		    k->received < k->expected)
+			kvs_room_fail(k->room, KVS_CAUSE_PEER_LOST, -err,
+				      "rank %u: a data connection broke",
+				      k->rank);
+}
+
 static void admit_refuse(struct kvs_worker *w, const struct kvs_room_request *q,
 			 enum kvs_admit_result res, int err, const char *text)
 {

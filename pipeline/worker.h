@@ -124,6 +124,14 @@ int kvs_worker_session_add(struct kvs_worker *w, uint64_t id, const char *peer,
 			   uint32_t rank, uint64_t caps);
 void kvs_worker_session_lost(struct kvs_worker *w, uint64_t id, int err,
 			     const char *why);
+/**
+ * kvs_worker_conn_lost() - a data connection of a session broke
+ *
+ * Not closed in order between two frames: bytes that the sender counts as
+ * sent may be lost, and nobody knows of which room. Its rooms that lack bytes
+ * of this rank fail.
+ */
+void kvs_worker_conn_lost(struct kvs_worker *w, uint64_t session, int err);
 
 /* Always answers through to_engine(). */
 void kvs_worker_admit(struct kvs_worker *w, const struct kvs_room_request *q);

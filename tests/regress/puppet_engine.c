@@ -78,7 +78,12 @@ int pe_send(int fd, const void *buf, size_t len, const int *fds,
 		ctl.h.cmsg_len = CMSG_LEN(n_fds * sizeof(int));
 		memcpy(CMSG_DATA(&ctl.h), fds, n_fds * sizeof(int));
 	}
-	return sendmsg(fd, &mh, MSG_NOSIGNAL) < 0 ? -errno : 0;
+	for (;;) {
+		if (sendmsg(fd, &mh, MSG_NOSIGNAL) >= 0)
+			return 0;
+		if (errno != EINTR)
+			return -errno;
+	}
 }
 
 long pe_recv(int fd, void *buf, size_t len)
@@ -113,9 +118,12 @@ static int attach_answer(struct pe *e, char *text, size_t textlen)
 		.msg_controllen = sizeof(ctl),
 	};
 	int fds[PE_FDS];
-	ssize_t n = recvmsg(e->fd, &mh, MSG_CMSG_CLOEXEC);
 	size_t n_fds = 0;
+	ssize_t n;
 
+	do {
+		n = recvmsg(e->fd, &mh, MSG_CMSG_CLOEXEC);
+	} while (n < 0 && errno == EINTR);
 	if (n < 0)
 		return -errno;
 	if (!n)

@@ -2,10 +2,15 @@
 #include "tests/regress/service_rig.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -235,6 +240,55 @@ int rig_parties(struct rig *g, uint64_t room)
 	}
 	free(v);
 	return parties;
+}
+
+pid_t rig_spawn(const char *const args[], int *ret_fd)
+{
+	posix_spawn_file_actions_t fa;
+	char *argv[16] = { (char *)"child" };
+	pid_t pid;
+	int sv[2];
+
+	for (int i = 0; args[i]; i++) {
+		assert_true(i + 2 < (int)KVS_ARRAY_SIZE(argv));
+		argv[i + 1] = (char *)args[i];
+	}
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv),
+			 0);
+	assert_int_equal(posix_spawn_file_actions_init(&fa), 0);
+	assert_int_equal(
+		posix_spawn_file_actions_adddup2(&fa, sv[1], RIG_CHILD_FD), 0);
+	assert_int_equal(posix_spawn(&pid, "/proc/self/exe", &fa, NULL, argv,
+				     environ),
+			 0);
+	posix_spawn_file_actions_destroy(&fa);
+	close(sv[1]);
+	*ret_fd = sv[0];
+	return pid;
+}
+
+void rig_child_said(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	char c;
+
+	assert_int_equal(poll(&p, 1, RIG_DEADLINE / KVS_NSEC_PER_MSEC), 1);
+	if (read(fd, &c, 1) != 1)
+		fail_msg("the other process has ended too early");
+}
+
+void rig_child_say(void)
+{
+	if (write(RIG_CHILD_FD, "", 1) != 1)
+		_exit(1);
+}
+
+void rig_kill(pid_t pid, int *fd)
+{
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	close(*fd);
+	*fd = -1;
 }
 
 uint64_t rig_rss(void)

@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <cmocka.h>
 
@@ -78,6 +79,16 @@ bool rig_room(struct rig *g, uint64_t room, struct kvs_room_info *ret);
 bool rig_room_in(struct rig *g, uint64_t room, const char *state);
 /* Parties in the drains of all rooms with this id; -1 when there is none. */
 int rig_parties(struct rig *g, uint64_t room);
+
+/* Another process: this program again, with @args; it talks to us on its
+ * descriptor RIG_CHILD_FD, our end of which is returned. It must not be
+ * forked, as it would keep the daemon's sockets open. */
+#define RIG_CHILD_FD 3
+pid_t rig_spawn(const char *const args[], int *ret_fd);
+/* Wait until it says that it has come so far. */
+void rig_child_said(int fd);
+void rig_child_say(void); /* in the child */
+void rig_kill(pid_t pid, int *fd); /* SIGKILL, and wait for its end */
 
 /* Resident memory of this process, bytes. */
 uint64_t rig_rss(void);
