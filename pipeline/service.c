@@ -30,8 +30,11 @@ static int service_nodes(struct kvs_service *s, struct kvs_topology *topo,
 
 	for (unsigned int i = 0; i < f->n_nodes; i++) {
 		struct kvs_node *n = &s->nodes[i];
+		/* A recorded topology's CPUs are not this machine's. */
 		const struct kvs_topology_node *t =
-			kvs_topology_node_find(topo, n->numa);
+			kvs_topology_is_thissystem(topo)
+				? kvs_topology_node_find(topo, n->numa)
+				: NULL;
 
 		n->up = &kvs_front_up;
 		n->up_arg = f;
