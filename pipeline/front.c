@@ -179,9 +179,9 @@ static void front_close_inputs(struct kvs_front *f)
 	*f->attach_path = 0;
 	kvs_list_for_each_entry_safe(e, tmp, &f->engines, node)
 		kvs_front_engine_free(e);
+	f->n_nodes = 0;
 	kvs_list_for_each_entry(s, &f->sessions, node)
 		kvs_session_end(s, -ESHUTDOWN, "the daemon ends");
-	f->n_nodes = 0;
 }
 
 static void run_forget_nodes(void *ctx, void *arg)

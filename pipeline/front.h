@@ -70,6 +70,7 @@ struct kvs_session {
 	/* last layout verdict that was "matches" */
 	uint32_t matched_engine;
 	struct kvs_rank_slice matched;
+	bool lost; /* the nodes know that it is over */
 	int end_err; /* why it is being closed */
 	const char *end_why;
 };

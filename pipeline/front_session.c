@@ -41,6 +41,20 @@ int kvs_session_send(struct kvs_session *s, const struct kvs_msg *m)
 	return kvs_conn_send(s->c, (const struct kvs_frame *)buf);
 }
 
+/* Its rooms fail, and its data connections go, now: a peer that does not
+ * close its side would keep them for as long as the goodbye takes. */
+static void session_lost(struct kvs_session *s)
+{
+	struct kvs_front *f = s->f;
+
+	if (s->state != KVS_SESSION_UP || s->lost)
+		return;
+	s->lost = true;
+	for (unsigned int i = 0; i < f->n_nodes; i++)
+		(void)kvs_node_session_lost(&f->nodes[i], s->id, s->end_err,
+					    s->end_why);
+}
+
 void kvs_session_end(struct kvs_session *s, int err, const char *why)
 {
 	struct kvs_msg m = { .type = KVS_WIRE_ERROR };
@@ -57,6 +71,7 @@ void kvs_session_end(struct kvs_session *s, int err, const char *why)
 		snprintf(m.error.text, sizeof(m.error.text), "%s", why);
 		(void)kvs_session_send(s, &m);
 	}
+	session_lost(s);
 	kvs_conn_close(s->c, err, true);
 }
 
@@ -75,24 +90,6 @@ void kvs_session_refuse(struct kvs_session *s, const struct kvs_msg_open *m,
 	snprintf(out.refuse.text, sizeof(out.refuse.text), "%s", text);
 	if (kvs_session_send(s, &out))
 		kvs_session_end(s, -ENOBUFS, "peer does not read its answers");
-}
-
-int kvs_session_match(struct kvs_session *s, const struct kvs_front_engine *e,
-		      const struct kvs_rank_slice *k, char *err, size_t errlen)
-{
-	int ret;
-
-	if (s->matched_engine == e->number &&
-	    s->matched.first_layer == k->first_layer &&
-	    s->matched.n_layers == k->n_layers)
-		return 0;
-	ret = kvs_layout_match(s->layout, e->layout, k->first_layer,
-			       k->n_layers, err, errlen);
-	if (!ret) {
-		s->matched_engine = e->number;
-		s->matched = *k;
-	}
-	return ret;
 }
 
 static void session_timer_fired(struct kvs_timer *t)
@@ -264,6 +261,23 @@ static void layer_span(const struct kvs_layout *l, uint32_t *first,
 	}
 }
 
+/* Everything this rank has must be known to the engine, and a rank that is
+ * alone has to have everything. */
+static int session_match_engine(struct kvs_session *s,
+				const struct kvs_front_engine *e, char *err,
+				size_t errlen)
+{
+	uint32_t first = UINT32_MAX, end = 0;
+	int ret;
+
+	layer_span(s->layout, &first, &end);
+	if (s->n_ranks == 1)
+		layer_span(e->layout, &first, &end);
+	ret = kvs_layout_match(s->layout, e->layout, first, end - first, err,
+			       errlen);
+	return ret ? ret : session_capacity(s, e->layout, err, errlen);
+}
+
 /* Compare with the engines attached now; one that fits is enough. */
 static int session_check_layout(struct kvs_session *s, char *err, size_t errlen)
 {
@@ -271,19 +285,33 @@ static int session_check_layout(struct kvs_session *s, char *err, size_t errlen)
 	int ret = 0;
 
 	kvs_list_for_each_entry(e, &s->f->engines, node) {
-		uint32_t first = UINT32_MAX, end = 0;
-
 		if (!e->attached || e->dead)
 			continue;
-		layer_span(s->layout, &first, &end);
-		if (s->n_ranks == 1) /* it alone sends every layer */
-			layer_span(e->layout, &first, &end);
-		ret = kvs_layout_match(s->layout, e->layout, first, end - first,
-				       err, errlen);
-		if (!ret)
-			ret = session_capacity(s, e->layout, err, errlen);
+		ret = session_match_engine(s, e, err, errlen);
 		if (!ret)
 			return 0;
+	}
+	return ret;
+}
+
+int kvs_session_match(struct kvs_session *s, const struct kvs_front_engine *e,
+		      const struct kvs_rank_slice *k, char *err, size_t errlen)
+{
+	int ret = 0;
+
+	if (s->matched_engine == e->number &&
+	    s->matched.first_layer == k->first_layer &&
+	    s->matched.n_layers == k->n_layers)
+		return 0;
+	/* An engine that came after the handshake. */
+	if (s->matched_engine != e->number)
+		ret = session_match_engine(s, e, err, errlen);
+	if (!ret)
+		ret = kvs_layout_match(s->layout, e->layout, k->first_layer,
+				       k->n_layers, err, errlen);
+	if (!ret) {
+		s->matched_engine = e->number;
+		s->matched = *k;
 	}
 	return ret;
 }
@@ -296,9 +324,11 @@ static int session_layout(struct kvs_session *s, const struct kvs_msg_layout *m)
 	struct kvs_msg e = { .type = KVS_WIRE_ERROR };
 
 	snprintf(text, sizeof(text), "out of memory");
-	if (kvs_layout_check(&m->l, text, sizeof(text)) ||
-	    kvs_layout_dup(&m->l, &s->layout) ||
-	    session_check_layout(s, text, sizeof(text))) {
+	/* What we do not know ourselves differs from an engine's, and is told
+	 * as a difference where there is one. */
+	if (kvs_layout_dup(&m->l, &s->layout) ||
+	    session_check_layout(s, text, sizeof(text)) ||
+	    kvs_layout_check(&m->l, text, sizeof(text))) {
 		/* The text names the field and both values: it goes out as
 		 * it is, before the connection closes. */
 		e.error.err = EPROTOTYPE;
@@ -368,10 +398,7 @@ static void session_closed(struct kvs_conn *c, int err)
 	}
 	while (!kvs_list_empty(&s->parked))
 		kvs_unpark(kvs_list_first(&s->parked, struct kvs_parked, node));
-	if (s->state == KVS_SESSION_UP)
-		for (unsigned int i = 0; i < f->n_nodes; i++)
-			(void)kvs_node_session_lost(&f->nodes[i], s->id,
-						    s->end_err, s->end_why);
+	session_lost(s);
 	if (s->state != KVS_SESSION_HELLO) {
 		kvs_u64map_del(&f->by_id, s->id);
 		f->n_sessions--;
