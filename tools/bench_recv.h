@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DOC: bench recv
+ *
+ * Three parties. The *sender* is a process of its own with a plain loop: take
+ * the next chunk, encode its frame, sendmsg(frame, payload), on one thread a
+ * connection. *Ours* is a node as the daemon runs it: pool, worker, transport
+ * and their thread; this process plays front and engine towards it. *Plain* is
+ * one thread with recv(MSG_WAITALL) of the frame and of the payload.
+ *
+ * Both receivers get the same frames from the same sender loop over sockets
+ * with the same options, into regions made alike. What the daemon's front
+ * would carry (GRANT, LAST) goes over a socketpair, as struct kvs_recv_order.
+ */
+#ifndef KVS_TOOLS_BENCH_RECV_H
+#define KVS_TOOLS_BENCH_RECV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "pinned/region.h"
+
+#define KVS_RECV_WHY_MAX KVS_REGION_ERR_MAX
+#define KVS_RECV_CONNECTIONS_MAX 64u
+#define KVS_RECV_PATIENCE_MS 20000 /* nothing happens for so long: an error */
+
+enum kvs_recv_op {
+	/* to the sender */
+	KVS_RECV_START, /* connect and begin */
+	KVS_RECV_GRANT, /* a room may be sent */
+	KVS_RECV_STOP, /* finish the chunk, close, say STOPPED */
+	/* from the sender */
+	KVS_RECV_LAST, /* a room has been sent */
+	KVS_RECV_STOPPED,
+	KVS_RECV_BROKEN, /* err says why */
+};
+
+/* One SOCK_SEQPACKET packet between the two processes. */
+struct kvs_recv_order {
+	enum kvs_recv_op op;
+	uint32_t connections; /* START */
+	uint16_t port; /* START */
+	bool endless; /* START: makes its own rooms, until STOP */
+	uint64_t size; /* START: bytes of a chunk */
+	uint32_t chunks; /* START: of a room */
+	uint32_t extent_chunks; /* START, GRANT: of a full extent */
+	uint64_t room; /* GRANT, LAST */
+	uint64_t generation; /* GRANT, LAST */
+	int err; /* BROKEN: positive errno */
+};
+
+/**
+ * struct kvs_recv_run - one measurement of one side
+ * @size: bytes of a chunk
+ * @connections: data connections (plain: 1)
+ * @seconds: of the measurement; a fifth of it is run before, unmeasured
+ * @engine: TCP engine of ours
+ * @region: memory received into
+ * @chunks: of a room
+ * @listener: where the sender connects
+ * @port: of it
+ * @orders: our end of the socketpair
+ */
+struct kvs_recv_run {
+	uint64_t size;
+	uint32_t connections;
+	double seconds;
+	const char *engine;
+	struct kvs_region *region;
+	uint32_t chunks;
+	int listener;
+	uint16_t port;
+	int orders;
+};
+
+struct kvs_recv_rate {
+	double gbps;
+	double cpus; /* of the receiving thread; 1: it never slept */
+	uint64_t bytes; /* in the measured time */
+	uint64_t rooms; /* ours: committed, in the whole run */
+	char engine[32]; /* ours: what "auto" chose */
+};
+
+/* A moment of the receiving thread. */
+struct kvs_recv_sample {
+	uint64_t now; /* ns */
+	uint64_t bytes; /* received so far */
+	uint64_t cpu; /* ns, of the thread */
+};
+
+/* What happened between two moments. */
+void kvs_recv_rate_between(const struct kvs_recv_sample *a,
+			   const struct kvs_recv_sample *b,
+			   struct kvs_recv_rate *ret);
+
+/* The sender's process; returns its exit status when @orders is closed. */
+int kvs_recv_sender(int orders);
+
+/* Tell the sender. 0 or -errno. */
+int kvs_recv_order(int orders, const struct kvs_recv_order *o);
+/**
+ * kvs_recv_await() - next packet from the sender
+ * @timeout_ms: negative: for ever
+ * Return: 0; -ETIMEDOUT; -EPIPE the process is gone; what BROKEN says.
+ */
+int kvs_recv_await(int orders, int timeout_ms, struct kvs_recv_order *ret);
+/* A connection of the sender; descriptor, -ETIMEDOUT or -errno. */
+int kvs_recv_accept(int listener);
+/* The options that every data connection gets, on both ends. */
+void kvs_recv_tune(int fd);
+
+/**
+ * kvs_recv_ours() - measure the receive path of the daemon
+ * @why: message on failure
+ * Return: 0 or -errno.
+ */
+int kvs_recv_ours(const struct kvs_recv_run *run, struct kvs_recv_rate *ret,
+		  char *why, size_t len);
+/* The same for the plain loop. */
+int kvs_recv_plain(const struct kvs_recv_run *run, struct kvs_recv_rate *ret,
+		   char *why, size_t len);
+
+#endif /* KVS_TOOLS_BENCH_RECV_H */
