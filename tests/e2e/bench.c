@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Claims: each subcommand of kvstage-bench runs at a tiny size and prints,
+ * with --json, one object a line with the fields that others rely on and
+ * nothing else on stdout; bytes and rooms were really moved; without --json a
+ * table comes. Wrong arguments end with 2 and a usage message that names
+ * them, what is not built with 77 and the reason. No rate is asserted.
+ *
+ * The first argument is the program.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define TEXT_MAX 65536
+#define ARGS_MAX 16
+#define LINES_MAX 8
+
+static const char *program;
+static char out[TEXT_MAX];
+static char err[TEXT_MAX];
+
+static void slurp(int fd, char *buf)
+{
+	size_t n = 0;
+	ssize_t r;
+
+	assert_int_equal(lseek(fd, 0, SEEK_SET), 0);
+	while ((r = read(fd, buf + n, TEXT_MAX - 1 - n)) > 0)
+		n += (size_t)r;
+	assert_int_equal(r, 0);
+	buf[n] = '\0';
+	close(fd);
+}
+
+/* Words of @args to argv; exit status. */
+static int run(const char *args)
+{
+	int o = memfd_create("out", MFD_CLOEXEC);
+	int e = memfd_create("err", MFD_CLOEXEC);
+	char words[1024], *save = NULL;
+	char *argv[ARGS_MAX + 2] = { strdup(program) };
+	int n = 1, status;
+	pid_t pid;
+
+	assert_true(o >= 0 && e >= 0 && argv[0]);
+	snprintf(words, sizeof(words), "%s", args);
+	for (char *w = strtok_r(words, " ", &save); w;
+	     w = strtok_r(NULL, " ", &save)) {
+		assert_true(n <= ARGS_MAX);
+		argv[n++] = w;
+	}
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		dup2(o, STDOUT_FILENO);
+		dup2(e, STDERR_FILENO);
+		execv(argv[0], argv);
+		_exit(127);
+	}
+	while (waitpid(pid, &status, 0) < 0)
+		assert_int_equal(errno, EINTR);
+	free(argv[0]);
+	slurp(o, out);
+	slurp(e, err);
+	if (!WIFEXITED(status) || getenv("BENCH_TEST_SHOW"))
+		print_message("%s\n%s\n", out, err);
+	assert_true(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+/* Objects of stdout, one a line; how many. */
+static size_t parse(json_t *v[LINES_MAX])
+{
+	char *save = NULL;
+	json_error_t why;
+	size_t n = 0;
+
+	for (char *l = strtok_r(out, "\n", &save); l;
+	     l = strtok_r(NULL, "\n", &save)) {
+		assert_true(n < LINES_MAX);
+		v[n] = json_loads(l, JSON_REJECT_DUPLICATES, &why);
+		if (!v[n])
+			print_message("%s: %s\n", l, why.text);
+		assert_non_null(v[n]);
+		assert_true(json_is_object(v[n]));
+		n++;
+	}
+	return n;
+}
+
+static double number(const json_t *v, const char *key)
+{
+	const json_t *x = json_object_get(v, key);
+
+	if (!json_is_number(x))
+		print_message("no number %s\n", key);
+	assert_true(json_is_number(x));
+	return json_number_value(x);
+}
+
+static const char *text(const json_t *v, const char *key)
+{
+	const char *s = json_string_value(json_object_get(v, key));
+
+	assert_non_null(s);
+	return s;
+}
+
+static void test_help(void **state)
+{
+	(void)state;
+	assert_int_equal(run("--help"), 0);
+	assert_non_null(strstr(out, "pool"));
+	assert_non_null(strstr(out, "recv"));
+	assert_non_null(strstr(out, "rooms"));
+	assert_int_equal(run("recv --help"), 0);
+	assert_non_null(strstr(out, "Usage: kvstage-bench recv"));
+	assert_non_null(strstr(out, "--connections"));
+	assert_int_equal(run("--version"), 0);
+	assert_memory_equal(out, "kvstage-bench ", 14);
+}
+
+static void test_usage(void **state)
+{
+	/* arguments, what the message must name */
+	static const char *const bad[][2] = {
+		{ "", "Usage" },
+		{ "nosuch", "nosuch" },
+		{ "receive --json", "receive" },
+		{ "--nosuch", "nosuch" },
+		{ "pool --size 1", "--size" },
+		{ "pool --repeats 0", "--repeats" },
+		{ "pool surplus", "Too many arguments" },
+		{ "recv --size 1M,,2M", "--size" },
+		{ "recv --size 1", "--size" },
+		{ "recv --size -1", "--size" },
+		{ "recv --size 1T", "--size" },
+		{ "recv --connections 0", "--connections" },
+		{ "recv --connections 1,65", "--connections" },
+		{ "recv --seconds 0", "--seconds" },
+		{ "recv --seconds nan", "--seconds" },
+		{ "recv --seconds 1x", "--seconds" },
+		{ "recv --repeats 2", "--repeats" },
+		{ "recv --transport udp", "--transport" },
+		{ "recv --checksum md5", "--checksum" },
+		{ "recv --engine epoll", "--engine" },
+		{ "recv --size 16M --pool 32M", "--pool" },
+		{ "rooms --live 7", "--live" },
+		{ "rooms --live 100,", "--live" },
+		{ "rooms --live 99999999", "--live" },
+		{ "rooms --rooms 0", "--rooms" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		int rc = run(bad[i][0]);
+
+		if (rc != 2 || !strstr(err, bad[i][1]))
+			print_message("'%s': %d, %s\n", bad[i][0], rc, err);
+		assert_int_equal(rc, 2);
+		assert_string_equal(out, "");
+		assert_non_null(strstr(err, bad[i][1]));
+	}
+}
+
+static void test_not_built(void **state)
+{
+	(void)state;
+	assert_int_equal(run("recv --json --transport verbs"), 77);
+	assert_string_equal(out, "");
+	assert_non_null(strstr(err, "verbs: not built yet"));
+	assert_int_equal(run("recv --json --checksum crc32c"), 77);
+	assert_non_null(strstr(err, "crc32c: not built yet"));
+}
+
+static void test_pool(void **state)
+{
+	json_t *v[LINES_MAX];
+	size_t n;
+
+	(void)state;
+	assert_int_equal(run("pool --json --size 16M --repeats 1"), 0);
+	n = parse(v);
+	assert_true(n >= 1);
+	for (size_t i = 0; i < n; i++) {
+		assert_string_equal(text(v[i], "bench"), "pool");
+		assert_true(number(v[i], "page_size") >= 4096);
+		assert_true(number(v[i], "prefault_gbps") > 0);
+		assert_true(number(v[i], "baseline_gbps") > 0);
+		assert_true(number(v[i], "ratio") > 0);
+		json_decref(v[i]);
+	}
+}
+
+static void check_recv(const json_t *v, int size, int connections)
+{
+	assert_string_equal(text(v, "bench"), "recv");
+	assert_string_equal(text(v, "transport"), "tcp");
+	assert_string_equal(text(v, "checksum"), "none");
+	assert_int_equal(number(v, "size"), size);
+	assert_int_equal(number(v, "connections"), connections);
+	assert_int_equal(number(v, "repeats"), 1);
+	assert_true(number(v, "ours_gbps") > 0);
+	assert_true(number(v, "baseline_gbps") > 0);
+	assert_true(number(v, "ratio") > 0);
+	assert_true(number(v, "bytes") >= size);
+}
+
+static void test_recv(void **state)
+{
+	json_t *v[LINES_MAX];
+
+	(void)state;
+	assert_int_equal(run("recv --json --size 64K,1000000 --connections 1,3 "
+			     "--seconds 0.2 --repeats 1 --pool 16M"),
+			 0);
+	assert_int_equal(parse(v), 4);
+	check_recv(v[0], 65536, 1);
+	check_recv(v[1], 65536, 3);
+	check_recv(v[2], 1000000, 1);
+	check_recv(v[3], 1000000, 3);
+	for (int i = 0; i < 4; i++)
+		json_decref(v[i]);
+}
+
+static void test_recv_engines(void **state)
+{
+	json_t *v[LINES_MAX];
+	int rc;
+
+	(void)state;
+	assert_int_equal(run("recv --json --size 256K --connections 2 "
+			     "--seconds 0.2 --repeats 1 --pool 8M "
+			     "--engine sock"),
+			 0);
+	assert_int_equal(parse(v), 1);
+	check_recv(v[0], 256 << 10, 2);
+	assert_string_equal(text(v[0], "engine"), "tcp/sock");
+	json_decref(v[0]);
+	rc = run("recv --json --size 256K --connections 2 --seconds 0.2 "
+		 "--repeats 1 --pool 8M --engine uring");
+	if (rc == 77) {
+		/* Forbidden here, or not built: it must say so. */
+		assert_non_null(strstr(err, "uring"));
+		return;
+	}
+	assert_int_equal(rc, 0);
+	assert_int_equal(parse(v), 1);
+	assert_string_equal(text(v[0], "engine"), "tcp/uring");
+	json_decref(v[0]);
+}
+
+static void test_recv_table(void **state)
+{
+	(void)state;
+	assert_int_equal(run("recv --size 64K --connections 1 --seconds 0.05 "
+			     "--repeats 1 --pool 4M"),
+			 0);
+	assert_non_null(strstr(out, "ours_gbps"));
+	assert_non_null(strstr(out, "64.0 KiB"));
+	assert_null(strchr(out, '{'));
+}
+
+static void test_rooms(void **state)
+{
+	static const int live[] = { 8, 100, 1000 };
+	json_t *v[LINES_MAX];
+
+	(void)state;
+	assert_int_equal(run("rooms --json --live 8,100,1000 --rooms 3100"), 0);
+	assert_int_equal(parse(v), 3);
+	for (int i = 0; i < 3; i++) {
+		assert_string_equal(text(v[i], "bench"), "rooms");
+		assert_int_equal(number(v[i], "live"), live[i]);
+		assert_true(number(v[i], "cpu_us_per_room") > 0);
+		assert_true(number(v[i], "poll_us") > 0);
+		assert_true(number(v[i], "rooms") >= 3100);
+		/* -1: no filter can be set here */
+		assert_true(number(v[i], "poll_syscalls") == 0 ||
+			    (number(v[i], "poll_syscalls") == -1 &&
+			     strstr(err, "not counted")));
+		json_decref(v[i]);
+	}
+	assert_int_equal(run("rooms --live 10 --rooms 31"), 0);
+	assert_non_null(strstr(out, "poll_syscalls"));
+	assert_null(strchr(out, '{'));
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_help),
+		cmocka_unit_test(test_usage),
+		cmocka_unit_test(test_not_built),
+		cmocka_unit_test(test_pool),
+		cmocka_unit_test(test_recv),
+		cmocka_unit_test(test_recv_engines),
+		cmocka_unit_test(test_recv_table),
+		cmocka_unit_test(test_rooms),
+	};
+
+	if (argc != 2) {
+		fprintf(stderr, "usage: %s KVSTAGE-BENCH\n", argv[0]);
+		return 2;
+	}
+	program = argv[1];
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

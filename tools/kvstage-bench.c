@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The front of kvstage-bench(1): finds the subcommand and hands over. */
+#include <argp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/bench.h"
+
+#define EXIT_USAGE 2
+
+static const struct {
+	const char *name;
+	int (*run)(int argc, char **argv);
+} commands[] = {
+	{ "pool", kvs_bench_pool },
+	{ "recv", kvs_bench_recv },
+	{ "rooms", kvs_bench_rooms },
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	int *first = state->input;
+
+	switch (key) {
+	case ARGP_KEY_ARG:
+		(void)arg;
+		*first = state->next - 1;
+		/* The rest is the subcommand's. */
+		state->next = state->argc;
+		return 0;
+	case ARGP_KEY_NO_ARGS:
+		argp_usage(state);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const struct argp argp = {
+		.parser = parse,
+		.args_doc = "SUBCOMMAND [OPTION...]",
+		.doc = "Measure kvstage on this machine."
+		       "\vSubcommands:\n"
+		       "  pool    populating a pool, for each page size\n"
+		       "  recv    receiving into a pool, against a plain loop\n"
+		       "  rooms   control-path CPU of a room, and a poll of all\n"
+		       "\n"
+		       "\"kvstage-bench SUBCOMMAND --help\" lists its options. "
+		       "With --json one object a line goes to standard output.",
+	};
+	char name[64];
+	int first = 0;
+
+	argp_program_version = "kvstage-bench " KVS_VERSION;
+	argp_err_exit_status = EXIT_USAGE;
+	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &first);
+	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+		if (strcmp(argv[first], commands[i].name) != 0)
+			continue;
+		/* Usage texts name both words. */
+		snprintf(name, sizeof(name), "kvstage-bench %s",
+			 commands[i].name);
+		argv[first] = name;
+		return commands[i].run(argc - first, argv + first);
+	}
+	fprintf(stderr,
+		"kvstage-bench: no subcommand \"%s\"; there are pool, recv "
+		"and rooms\n",
+		argv[first]);
+	return EXIT_USAGE;
+}
