@@ -576,6 +576,16 @@ full:
 	return n > 0;
 }
 
+void kvs_tcp_tx_trim(struct kvs_tcp_conn *c, size_t want)
+{
+	struct iovec *v = c->tx_msg.msg_iov;
+
+	for (; want > v->iov_len; v++)
+		want -= v->iov_len;
+	v->iov_len = want;
+	c->tx_msg.msg_iovlen = (size_t)(v - c->tx_msg.msg_iov) + 1;
+}
+
 /* Move the place in the queue on by @n bytes; complete what is through. */
 static void tx_advance(struct kvs_tcp_conn *c, size_t n)
 {

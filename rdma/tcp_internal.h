@@ -282,6 +282,8 @@ bool kvs_tcp_rx_done(struct kvs_tcp_conn *c, ssize_t res);
 
 /* Build tx_msg from the queue. Return: false = nothing to send. */
 bool kvs_tcp_tx_build(struct kvs_tcp_conn *c);
+/* Cut tx_msg down to its first @want bytes (test hook). */
+void kvs_tcp_tx_trim(struct kvs_tcp_conn *c, size_t want);
 /* Return: true when there is more to send. */
 bool kvs_tcp_tx_done(struct kvs_tcp_conn *c, ssize_t res);
 

@@ -181,8 +181,6 @@ static void sock_read(struct kvs_tcp_conn *c)
 
 static int sock_send(struct kvs_tcp_conn *c)
 {
-	struct msghdr *msg = &c->tx_msg;
-	struct iovec saved;
 	size_t want;
 	ssize_t res;
 	bool more = true;
@@ -190,14 +188,9 @@ static int sock_send(struct kvs_tcp_conn *c)
 
 	for (budget = TX_BUDGET; more && budget; budget--) {
 		want = kvs_tcp_shorten(c->tx_want);
-		saved = msg->msg_iov[0];
-		if (want < c->tx_want) {
-			/* Test hook: at most that much of the first piece. */
-			msg->msg_iovlen = 1;
-			if (saved.iov_len > want)
-				msg->msg_iov[0].iov_len = want;
-		}
-		res = sendmsg(c->fd, msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (want < c->tx_want)
+			kvs_tcp_tx_trim(c, want);
+		res = sendmsg(c->fd, &c->tx_msg, MSG_DONTWAIT | MSG_NOSIGNAL);
 		if (res < 0)
 			res = -errno;
 		if (res == -EAGAIN)

@@ -351,19 +351,15 @@ static int uring_recv(struct kvs_tcp_conn *c)
 static int uring_send(struct kvs_tcp_conn *c)
 {
 	struct io_uring_sqe *sqe = get_sqe(uring_of(kvs_tcp_of(&c->c)));
-	struct msghdr *msg = &c->tx_msg;
 	size_t want;
 
 	if (!sqe)
 		return -EBUSY;
 	want = kvs_tcp_shorten(c->tx_want);
-	if (want < c->tx_want) {
-		/* Test hook: at most that much of the first piece. */
-		msg->msg_iovlen = 1;
-		if (msg->msg_iov[0].iov_len > want)
-			msg->msg_iov[0].iov_len = want;
-	}
-	io_uring_prep_sendmsg(sqe, c->fd, msg, MSG_NOSIGNAL | MSG_WAITALL);
+	if (want < c->tx_want)
+		kvs_tcp_tx_trim(c, want);
+	io_uring_prep_sendmsg(sqe, c->fd, &c->tx_msg,
+			      MSG_NOSIGNAL | MSG_WAITALL);
 	io_uring_sqe_set_data64(sqe, tagged(c, TAG_TX));
 	c->tx_op.busy = true;
 	c->tx_op.want = c->tx_want;

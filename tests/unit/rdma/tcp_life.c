@@ -323,7 +323,7 @@ static void hand_over(void **state)
 {
 	static const char *const engines[] = { "sock", "auto" };
 	size_t n = 100000;
-	unsigned char *b = malloc(32 + 32 + 64 + n + 64);
+	unsigned char *b = malloc(32 + 16 + 64 + n + 64);
 	unsigned char echo[32];
 	size_t i;
 
@@ -335,10 +335,10 @@ static void hand_over(void **state)
 
 		/* Everything in one go: nothing past a frame may be read. */
 		mkframe(b, 1, 32, 0);
-		mkframe(b + 32, 2, 32, 0);
-		mkframe(b + 64, 3, 64, (uint32_t)n);
-		fill(b + 128, 6, n);
-		mkframe(b + 128 + n, 4, 64, 0);
+		mkframe(b + 32, 2, 16, 0);
+		mkframe(b + 48, 3, 64, (uint32_t)n);
+		fill(b + 112, 6, n);
+		mkframe(b + 112 + n, 4, 64, 0);
 		rig_until(r, r->n_sides == 1);
 		r->side[0].on_frame = give_away;
 		detached_fd = -1;
@@ -346,7 +346,7 @@ static void hand_over(void **state)
 		puppet_recv(r, fd, echo, 32);
 		rig_settle(r);
 		o.mem = calloc(1, n);
-		puppet_send(r, fd, b + 32, 32 + 64 + n + 64);
+		puppet_send(r, fd, b + 32, 16 + 64 + n + 64);
 		rig_until(r, detached_fd >= 0);
 		assert_int_equal(r->side[0].frames, 2);
 		assert_int_equal(
