@@ -124,6 +124,7 @@ struct kvs_engine {
 	uint32_t n_devices;
 
 	union {
+		uint64_t align; /* of every packet's members */
 		struct kvs_packet h;
 		unsigned char b[KVS_PACKET_MAX];
 	} buf;

@@ -204,6 +204,7 @@ void kvs_front_engine_word(struct kvs_front_engine *e, uint32_t slot,
 static void engine_receive(struct kvs_front_engine *e)
 {
 	static _Thread_local union {
+		uint64_t align; /* of every packet's members */
 		struct kvs_packet h;
 		unsigned char b[KVS_PACKET_MAX];
 	} buf;
