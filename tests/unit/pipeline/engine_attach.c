@@ -5,7 +5,7 @@
  * answer ends it with a text, and without a descriptor or mapping left. What
  * was mapped does not reach a child process.
  */
-#include "engine_rig.h"
+#include "tests/unit/pipeline/engine_rig.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -29,7 +29,7 @@ static unsigned int open_fds(bool *ret_which, const bool *inherited)
 
 	assert_non_null(d);
 	while ((e = readdir(d))) {
-		int fd = atoi(e->d_name);
+		int fd = (int)strtol(e->d_name, NULL, 10);
 
 		if (*e->d_name == '.' || fd >= FDS_MAX)
 			continue;

@@ -7,7 +7,7 @@
  * reported; when the daemon is gone, what was being copied is finished from
  * the mapping and everything else fails.
  */
-#include "engine_rig.h"
+#include "tests/unit/pipeline/engine_rig.h"
 
 #include <errno.h>
 #include <poll.h>

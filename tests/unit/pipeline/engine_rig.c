@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine_rig.h"
+#include "tests/unit/pipeline/engine_rig.h"
 
 #include <errno.h>
 #include <fcntl.h>

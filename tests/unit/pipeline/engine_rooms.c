@@ -7,7 +7,7 @@
  * and neither touches the device); slots come back only after the daemon's
  * last word; packets that the socket did not take are sent later, in order.
  */
-#include "engine_rig.h"
+#include "tests/unit/pipeline/engine_rig.h"
 
 #include <errno.h>
 #include <linux/filter.h>

@@ -1,0 +1,129 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Claim: libkvstage.so exports exactly the functions that the public headers
+# declare, each has a manual page, and an installed copy (headers, library,
+# pkg-config file) is enough to build and run a program that uses them all and
+# the two examples, which hand a room over through a real kvstaged.
+
+set -u -o pipefail
+build=${1:?usage: library.sh BUILD}
+top=$(cd "$(dirname "$0")/../.." && pwd) || exit 1
+dir=$(mktemp -d) || exit 1
+daemon=
+# shellcheck disable=SC2317 # called by the trap
+cleanup()
+{
+	[ -z "$daemon" ] || kill "$daemon" 2>/dev/null
+	wait
+	rm -rf "$dir"
+}
+trap cleanup EXIT
+export LC_ALL=C
+bad=0
+
+fail()
+{
+	echo "$*"
+	bad=1
+}
+
+for tool in nm cc pkg-config; do
+	command -v $tool >/dev/null || { echo "skip: no $tool"; exit 77; }
+done
+if grep -q '^KVS_SANITIZE:[A-Z]*=.' "$build/CMakeCache.txt"; then
+	echo "skip: a plain program cannot load a library with sanitizers"
+	exit 77
+fi
+
+nm -D --defined-only "$build/libkvstage.so" | awk '$2 == "T" { print $3 }' |
+	sed 's/@.*//' | sort >"$dir/exported"
+nm -D --defined-only "$build/libkvstage.so" |
+	awk '$2 != "T" && $2 != "A" { print $3 }' >"$dir/data"
+[ ! -s "$dir/data" ] || fail "exports data: $(tr '\n' ' ' <"$dir/data")"
+
+headers=()
+for h in "$top"/include/kvstage/*.h; do
+	headers+=("kvstage/${h##*/}")
+done
+printf '#include <%s>\n' "${headers[@]}" >"$dir/all.c"
+# A function is a name of ours before a parenthesis at file level.
+cc -E -P -I "$top/include" "$dir/all.c" | tr '\n' ' ' |
+	sed 's/{[^{}]*}//g; s/{[^{}]*}//g; s/;/;\n/g' |
+	sed -n 's/^[^(=]*\b\(kvs_[a-z0-9_]*\) *(.*/\1/p' | sort -u >"$dir/declared"
+[ "$(wc -l <"$dir/declared")" -ge 20 ] || fail "few declarations were found"
+diff "$dir/declared" "$dir/exported" >"$dir/diff" ||
+	fail "declared (<) and exported (>) differ: $(cat "$dir/diff")"
+
+while read -r f; do
+	for want in "(Fn|Fo) $f( |\$)" "Nm $f( ,)?\$"; do
+		grep -qE "^\.$want" "$top"/man/*.3 ||
+			fail "no manual page has $f"
+	done
+done <"$dir/exported"
+
+cmake --install "$build" --component dev --prefix "$dir/inst" >"$dir/log" 2>&1 ||
+	fail "install: $(tail -n 5 "$dir/log")"
+pc=$(find "$dir/inst" -name kvstage.pc)
+lib=$(dirname "$(dirname "$pc")")
+[ -f "$lib/libkvstage.so.0" ] || fail "no libkvstage.so.0 was installed"
+# The prefix was chosen at the install, not when the file was made.
+read -ra flags < <(PKG_CONFIG_PATH=$(dirname "$pc") pkg-config \
+	--define-variable=prefix="$dir/inst" \
+	--define-variable=libdir="$lib" \
+	--define-variable=includedir="$dir/inst/include" \
+	--cflags --libs kvstage)
+
+{
+	cat "$dir/all.c"
+	echo '#include <stdio.h>'
+	echo 'static void (*const all[])(void) = {'
+	sed 's/.*/(void (*)(void))&,/' "$dir/exported"
+	echo '};'
+	cat <<'END'
+int main(void)
+{
+	unsigned int n = 0;
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		n += all[i] != NULL;
+	printf("%u\n", n);
+	return kvs_should_stage(0.5, 0.0) ? 0 : 1;
+}
+END
+} >"$dir/every.c"
+export LD_LIBRARY_PATH=$lib
+if cc -Wall -Werror -o "$dir/every" "$dir/every.c" "${flags[@]}"; then
+	n=$("$dir/every") || fail "the program that uses all functions failed"
+	[ "$n" = "$(wc -l <"$dir/exported")" ] || fail "it found $n functions"
+else
+	fail "the program that uses all functions does not link"
+fi
+
+for example in engine sender; do
+	cc -Wall -Werror -o "$dir/$example" "$top/tools/examples/$example.c" \
+		-pthread "${flags[@]}" || fail "example $example: does not build"
+done
+[ $bad -eq 0 ] || exit 1
+
+"$build/tools/kvstaged" --listen-address 127.0.0.1:0 \
+	--listen-port-file "$dir/port" --engine-socket "$dir/sock" \
+	--ctl-socket "$dir/ctl" --http-address off --pool-size 8M \
+	>"$dir/log" 2>&1 &
+daemon=$!
+for ((i = 0; i < 600; i++)); do
+	[ ! -s "$dir/port" ] || [ ! -S "$dir/sock" ] || break
+	kill -0 $daemon 2>/dev/null || break
+	sleep 0.05
+done
+port=$(cat "$dir/port")
+[[ $port == *:* ]] || port=127.0.0.1:$port
+timeout 20 "$dir/sender" "$port" 7 >"$dir/sent" 2>&1 &
+sender=$!
+timeout 20 "$dir/engine" "$dir/sock" 7 >"$dir/got" 2>&1 ||
+	fail "example engine: $(cat "$dir/got" "$dir/log")"
+wait $sender || fail "example sender: $(cat "$dir/sent")"
+grep -q 'room 7: 7 pages, first byte 42' "$dir/got" ||
+	fail "example engine said: $(cat "$dir/got")"
+
+exit $bad
