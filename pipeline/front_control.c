@@ -3,6 +3,7 @@
  * here for time and place, then posted to the room's node. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "pipeline/front.h"
 
@@ -64,14 +65,21 @@ static uint64_t message_generation(const struct kvs_msg *m)
 	return 0;
 }
 
-/* A rank may withdraw an OPEN that still waits for its admit. */
-static void control_withdraw(struct kvs_session *s, uint64_t room)
+/* A rank withdraws before it was granted, so it knows no generation: the OPEN
+ * still waits for its admit here, or its room waits for memory on a node. */
+static int control_withdraw(struct kvs_session *s, const struct kvs_msg *m)
 {
+	const struct kvs_entry *e = kvs_directory_get(s->f, m->refuse.room);
 	struct kvs_parked *p, *tmp;
+	struct kvs_msg q = *m;
 
 	kvs_list_for_each_entry_safe(p, tmp, &s->parked, node)
-		if (p->m.room == room)
+		if (p->m.room == m->refuse.room)
 			kvs_unpark(p);
+	if (!e || strcmp(e->peer, s->peer) != 0 || m->refuse.rank != s->rank)
+		return 0;
+	q.refuse.generation = e->generation;
+	return kvs_node_message(&s->f->nodes[e->node], s->id, &q);
 }
 
 int kvs_session_message(struct kvs_session *s, const struct kvs_msg *m)
@@ -104,10 +112,8 @@ int kvs_session_message(struct kvs_session *s, const struct kvs_msg *m)
 		kvs_session_end(s, -EPROTO, "message out of order");
 		return 0;
 	}
-	if (m->type == KVS_WIRE_REFUSE && !m->refuse.generation) {
-		control_withdraw(s, m->refuse.room);
-		return 0;
-	}
+	if (m->type == KVS_WIRE_REFUSE && !m->refuse.generation)
+		return control_withdraw(s, m);
 	node = message_generation(m) & KVS_NODE_MASK;
 	if (node >= f->n_nodes) {
 		f->protocol_errors[KVS_PROTO_VALUE]++;

@@ -402,6 +402,8 @@ int kvs_worker_message(struct kvs_worker *w, uint64_t session,
 				k->room, KVS_CAUSE_SENDER_REFUSED,
 				m->refuse.err ? (int)m->refuse.err : ECANCELED,
 				"rank %u refused: %s", k->rank, m->refuse.text);
+		/* It may cross our own refusal of its OPEN. */
+		foreign = false;
 		break;
 	case KVS_WIRE_HELLO:
 	case KVS_WIRE_LAYOUT:

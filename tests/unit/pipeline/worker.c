@@ -8,6 +8,7 @@
 #include "tests/unit/pipeline/worker_rig.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 static struct rig g;
@@ -676,6 +677,36 @@ static void test_open_refused(void **state)
 	rig_down(&g);
 }
 
+/* A rank that gives up while its room waits for memory ends the room; one
+ * that never opened it ends nothing, and is no violation either. */
+static void test_refuse_while_waiting(void **state)
+{
+	struct kvs_msg m = { .type = KVS_WIRE_REFUSE };
+	unsigned int pos = 0;
+	uint64_t a, b;
+
+	(void)state;
+	rig_up(&g, 64);
+	rig_sessions(&g, 2);
+	a = rig_admit(&g, 1, 0, 64, 1);
+	b = rig_admit(&g, 2, 1, 64, 1);
+	rig_open(&g, 2, b, 0);
+	m.refuse.room = 2;
+	m.refuse.generation = b;
+	m.refuse.rank = 0;
+	m.refuse.err = E2BIG;
+	m.refuse.class = 400;
+	snprintf(m.refuse.text, sizeof(m.refuse.text), "prompt too long");
+	kvs_worker_message(g.w, 101, &m);
+	assert_int_equal(rig_status(&g, 1), KVS_STATUS_WAITING);
+	kvs_worker_message(g.w, 100, &m);
+	assert_int_equal(rig_errno(&g, 1), E2BIG);
+	assert_int_equal(g.w->stats.failures[KVS_CAUSE_SENDER_REFUSED], 1);
+	assert_null(rig_find(&g, RIG_CLOSE, &pos));
+	rig_packet(&g, KVS_PACKET_ABORT, 0, a, 0);
+	rig_down(&g);
+}
+
 /* A room whose ranks do not cover each layer once is refused before it
  * exists. */
 static void test_slices(void **state)
@@ -760,6 +791,7 @@ int main(void)
 		cmocka_unit_test(test_require_ack),
 		cmocka_unit_test(test_session_lost),
 		cmocka_unit_test(test_open_refused),
+		cmocka_unit_test(test_refuse_while_waiting),
 		cmocka_unit_test(test_slices),
 		cmocka_unit_test(test_shutdown),
 	};
