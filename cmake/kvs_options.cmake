@@ -48,6 +48,8 @@ endif()
 
 pkg_check_modules(NUMA REQUIRED IMPORTED_TARGET GLOBAL numa)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET GLOBAL jansson)
+pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET GLOBAL libisal)
+pkg_check_modules(DEFLATE REQUIRED IMPORTED_TARGET GLOBAL libdeflate)
 pkg_check_modules(INIH REQUIRED IMPORTED_TARGET GLOBAL inih)
 pkg_check_modules(EVENT REQUIRED IMPORTED_TARGET GLOBAL libevent_core
                   libevent_extra)

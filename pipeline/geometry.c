@@ -41,10 +41,11 @@ static bool kvs_paged_append(uint64_t *at, const struct kvs_layout *l,
 	return true;
 }
 
-/* SWA keeps a tail of the pages: a short request has fewer of them. */
-static uint64_t kvs_fixed_items(const struct kvs_layer_buffer *b,
-				uint64_t pages)
+uint64_t kvs_buffer_items(const struct kvs_layer_buffer *b, uint64_t pages)
 {
+	if (kvs_buffer_kind_is_paged(b->kind))
+		return pages;
+	/* SWA keeps a tail of the pages: a short request has fewer of them */
 	if (b->kind == KVS_BUFFER_SWA && pages < b->items)
 		return pages;
 	return b->items;
@@ -62,7 +63,7 @@ static bool kvs_fixed_append(uint64_t *at, const struct kvs_layout *l,
 			continue;
 		if (off)
 			off[i] = *at;
-		if (!kvs_run_append(at, kvs_fixed_items(b, pages), b->item_len,
+		if (!kvs_run_append(at, kvs_buffer_items(b, pages), b->item_len,
 				    segment))
 			return false;
 	}
@@ -225,8 +226,9 @@ int kvs_geometry_run(const struct kvs_geometry *g, uint32_t e, uint32_t b,
 	if (kvs_buffer_kind_is_paged(buf->kind))
 		*ret_len = (uint64_t)kvs_geometry_pages(g, e) * buf->item_len;
 	else
-		*ret_len = last ? kvs_fixed_items(buf, g->pages) * buf->item_len
-				: 0;
+		*ret_len =
+			last ? kvs_buffer_items(buf, g->pages) * buf->item_len
+			     : 0;
 	return 0;
 }
 
@@ -252,9 +254,7 @@ uint64_t kvs_geometry_rank_bytes(const struct kvs_geometry *g,
 
 	for (i = 0; i < g->layout->n_buffers; i++) {
 		const struct kvs_layer_buffer *b = &g->layout->buffers[i];
-		uint64_t items = kvs_buffer_kind_is_paged(b->kind)
-					 ? g->pages
-					 : kvs_fixed_items(b, g->pages);
+		uint64_t items = kvs_buffer_items(b, g->pages);
 
 		if (b->layer < first_layer ||
 		    b->layer - first_layer >= n_layers)

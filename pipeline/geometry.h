@@ -73,6 +73,10 @@ int kvs_geometry_init(struct kvs_geometry *g, const struct kvs_layout *l,
 		      uint32_t n_ranks, uint32_t aux_len);
 void kvs_geometry_fini(struct kvs_geometry *g);
 
+/* Items of buffer @b in a request of @pages pages: as many, or the fixed
+ * count of its kind. */
+uint64_t kvs_buffer_items(const struct kvs_layer_buffer *b, uint64_t pages);
+
 /* Pages of extent @e. */
 uint32_t kvs_geometry_pages(const struct kvs_geometry *g, uint32_t e);
 /* Bytes of extent @e. */

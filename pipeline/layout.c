@@ -235,14 +235,26 @@ static const struct kvs_layout_key *kvs_layout_index(const struct kvs_layout *l)
 	return (const struct kvs_layout_key *)(l->buffers + l->n_buffers);
 }
 
+static void kvs_layout_sort(const struct kvs_layout *l,
+			    struct kvs_layout_key *idx)
+{
+	uint32_t i;
+
+	for (i = 0; i < l->n_buffers; i++) {
+		idx[i].key =
+			kvs_layout_key(l->buffers[i].kind, l->buffers[i].layer);
+		idx[i].at = i;
+	}
+	qsort(idx, l->n_buffers, sizeof(*idx), kvs_layout_key_cmp);
+}
+
 int kvs_layout_dup(const struct kvs_layout *l, struct kvs_layout **ret)
 {
 	size_t n = l->n_buffers;
-	struct kvs_layout_key *idx;
 	struct kvs_layout_dup *d;
-	uint32_t i;
 
-	d = calloc(1, sizeof(*d) + n * (sizeof(*l->buffers) + sizeof(*idx)));
+	d = calloc(1, sizeof(*d) + n * (sizeof(*l->buffers) +
+					sizeof(struct kvs_layout_key)));
 	if (!d)
 		return -ENOMEM;
 	d->l = *l;
@@ -251,14 +263,27 @@ int kvs_layout_dup(const struct kvs_layout *l, struct kvs_layout **ret)
 	d->n_buffers = l->n_buffers;
 	if (n)
 		memcpy(d->buffers, l->buffers, n * sizeof(*l->buffers));
-	idx = (struct kvs_layout_key *)(d->buffers + n);
-	for (i = 0; i < l->n_buffers; i++) {
-		idx[i].key =
-			kvs_layout_key(l->buffers[i].kind, l->buffers[i].layer);
-		idx[i].at = i;
-	}
-	qsort(idx, n, sizeof(*idx), kvs_layout_key_cmp);
+	kvs_layout_sort(&d->l, (struct kvs_layout_key *)(d->buffers + n));
 	*ret = &d->l;
+	return 0;
+}
+
+int kvs_layout_order(const struct kvs_layout *l, uint32_t *ret_order)
+{
+	const struct kvs_layout_key *idx = kvs_layout_index(l);
+	struct kvs_layout_key *own = NULL;
+	uint32_t i;
+
+	if (!idx) {
+		own = calloc(l->n_buffers, sizeof(*own));
+		if (!own)
+			return -ENOMEM;
+		kvs_layout_sort(l, own);
+		idx = own;
+	}
+	for (i = 0; i < l->n_buffers; i++)
+		ret_order[i] = idx[i].at;
+	free(own);
 	return 0;
 }
 

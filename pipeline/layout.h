@@ -75,6 +75,16 @@ int kvs_layout_check_owners(const struct kvs_layout *decode,
  * kvs_layout_dup() (which sorts an index), else O(n). */
 int kvs_layout_find(const struct kvs_layout *l, unsigned int kind,
 		    unsigned int layer);
+/**
+ * kvs_layout_order() - the buffers by kind and, in a kind, by layer
+ * @l: layout
+ * @ret_order: l->n_buffers indices into l->buffers
+ *
+ * The one order of buffers that both sides can know.
+ * Context: allocates unless @l is from kvs_layout_dup().
+ * Return: 0 or -ENOMEM.
+ */
+int kvs_layout_order(const struct kvs_layout *l, uint32_t *ret_order);
 /* Bytes of one token over all paged buffers, rounded up; 0 never (1 where no
  * buffer is paged). */
 uint64_t kvs_layout_bytes_per_token(const struct kvs_layout *l);
