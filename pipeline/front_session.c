@@ -23,13 +23,6 @@ static void session_timer(struct kvs_session *s, uint64_t after)
 			    kvs_clock_now(&kvs_clock_real) + after);
 }
 
-static void session_proto_error(struct kvs_session *s, const char *reason)
-{
-	for (unsigned int i = 0; i < KVS_PROTO_MAX; i++)
-		if (!strcmp(reason, kvs_proto_error_name[i]))
-			s->f->protocol_errors[i]++;
-}
-
 int kvs_session_send(struct kvs_session *s, const struct kvs_msg *m)
 {
 	_Alignas(8) static _Thread_local unsigned char buf[KVS_FRAME_MAX];
@@ -363,7 +356,7 @@ static int session_frame(struct kvs_conn *c, const struct kvs_frame *fr)
 	s->heard = kvs_clock_now(&kvs_clock_real);
 	if (kvs_wire_decode(fr, kvs_get32(fr->len), s->f->scratch, &m,
 			    &reason)) {
-		session_proto_error(s, reason);
+		s->f->protocol_errors[kvs_proto_error_of(reason)]++;
 		kvs_session_end(s, -EPROTO, reason);
 		return 0;
 	}

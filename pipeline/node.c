@@ -46,6 +46,16 @@ static void node_close_session(void *arg, uint64_t session, int err,
 	n->up->close_session(n->up_arg, session, err, why);
 }
 
+static int data_violation(struct kvs_data_conn *dc, enum kvs_proto_error e,
+			  const char *why)
+{
+	struct kvs_node *n = dc->n;
+
+	n->worker->stats.protocol_errors[e]++;
+	node_close_session(n, dc->session, -EPROTO, why);
+	return -EPROTO;
+}
+
 static int data_frame(struct kvs_conn *c, const struct kvs_frame *f)
 {
 	struct kvs_data_conn *dc = kvs_conn_user(c);
@@ -54,15 +64,11 @@ static int data_frame(struct kvs_conn *c, const struct kvs_frame *f)
 	struct kvs_msg m;
 
 	if (kvs_wire_decode(f, kvs_get32(f->len), n->scratch, &m, &reason))
-		goto bad;
+		return data_violation(dc, kvs_proto_error_of(reason), reason);
 	if (m.type != KVS_WIRE_KEEPALIVE)
-		goto bad;
+		return data_violation(dc, KVS_PROTO_ORDER,
+				      "unexpected frame on a data connection");
 	return 0;
-bad:
-	n->worker->stats.protocol_errors[KVS_PROTO_ORDER]++;
-	n->up->close_session(n->up_arg, dc->session, -EPROTO,
-			     "unexpected frame on a data connection");
-	return -EPROTO;
 }
 
 static int data_payload(struct kvs_conn *c, const struct kvs_frame *f,
@@ -75,13 +81,9 @@ static int data_payload(struct kvs_conn *c, const struct kvs_frame *f,
 	struct kvs_msg m;
 	int ret;
 
-	if (kvs_wire_decode(f, kvs_get32(f->len), n->scratch, &m, &reason) ||
-	    m.type != KVS_WIRE_CHUNK) {
-		n->worker->stats.protocol_errors[KVS_PROTO_PAYLOAD]++;
-		n->up->close_session(n->up_arg, dc->session, -EPROTO,
-				     "payload without a chunk");
-		return -EPROTO;
-	}
+	/* The decoder lets nothing but a chunk have a payload. */
+	if (kvs_wire_decode(f, kvs_get32(f->len), n->scratch, &m, &reason))
+		return data_violation(dc, kvs_proto_error_of(reason), reason);
 	ret = kvs_worker_receive_begin(n->worker, dc->session, &m.chunk,
 				       &dc->rx, &rx->addr, &why);
 	if (ret)

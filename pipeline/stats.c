@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pipeline/stats.h"
 
+#include <string.h>
+
 #define KVS_NAME_(n, s) s,
 
 const char *const kvs_cause_name[KVS_CAUSE_MAX] = { KVS_ROOM_CAUSES(
@@ -9,3 +11,11 @@ const char *const kvs_admit_result_name[KVS_ADMIT_MAX] = { KVS_ADMIT_RESULTS(
 	KVS_NAME_) };
 const char *const kvs_proto_error_name[KVS_PROTO_MAX] = { KVS_PROTOCOL_ERRORS(
 	KVS_NAME_) };
+
+enum kvs_proto_error kvs_proto_error_of(const char *reason)
+{
+	for (unsigned int i = 0; i < KVS_PROTO_MAX; i++)
+		if (!strcmp(reason, kvs_proto_error_name[i]))
+			return (enum kvs_proto_error)i;
+	return KVS_PROTO_VALUE;
+}

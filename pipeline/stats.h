@@ -77,6 +77,8 @@ enum kvs_proto_error { KVS_PROTOCOL_ERRORS(KVS_ENUM_) KVS_PROTO_MAX };
 extern const char *const kvs_cause_name[KVS_CAUSE_MAX];
 extern const char *const kvs_admit_result_name[KVS_ADMIT_MAX];
 extern const char *const kvs_proto_error_name[KVS_PROTO_MAX];
+/* The one a decoder's reason names; KVS_PROTO_VALUE for an unknown name. */
+enum kvs_proto_error kvs_proto_error_of(const char *reason);
 
 /* One worker. Counters only grow. */
 struct kvs_worker_stats {

@@ -158,7 +158,7 @@ void ps_init(struct ps *p, unsigned int port, const char *peer, uint32_t rank,
 	assert_non_null(p->scratch);
 }
 
-static void ps_hello_msg(const struct ps *p, uint16_t role, struct kvs_msg *m)
+void ps_hello_msg(const struct ps *p, uint16_t role, struct kvs_msg *m)
 {
 	memset(m, 0, sizeof(*m));
 	m->type = KVS_WIRE_HELLO;

@@ -67,6 +67,8 @@ bool ps_is_closed(int fd);
 /* Not connected; defaults: 1 rank, all capabilities. */
 void ps_init(struct ps *p, unsigned int port, const char *peer, uint32_t rank,
 	     uint32_t n_ranks, const struct kvs_layout *layout);
+/* HELLO as it should be. */
+void ps_hello_msg(const struct ps *p, uint16_t role, struct kvs_msg *m);
 int ps_hello(struct ps *p); /* connects the control connection */
 /* 0, or the positive errno of ERROR with @text. */
 int ps_layout(struct ps *p, char *text, size_t len);
