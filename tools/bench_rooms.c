@@ -367,19 +367,18 @@ static uint64_t heap(void)
 	return m.uordblks + m.hblkhd;
 }
 
-static int count(struct bench *b, struct result *ret)
+/* -1: they cannot be counted here, and it says why. */
+static int64_t count(struct bench *b)
 {
 	uint64_t n;
 	int r = kvs_count_syscalls(poll_all, b, &n);
 
-	ret->syscalls = r ? -1 : (int64_t)n;
-	if (!r || r == -EOPNOTSUPP) {
-		if (r)
-			fprintf(stderr, "rooms: no seccomp filter here, "
-					"system calls are not counted\n");
-		return 0;
-	}
-	return r;
+	if (!r)
+		return (int64_t)n;
+	fprintf(stderr, "rooms: system calls are not counted: %s\n",
+		r == -EOPNOTSUPP ? "no seccomp filter can be set here"
+				 : strerror(-r));
+	return -1;
 }
 
 /* Full, and once over: slots, lists and maps as in steady state. */
@@ -469,13 +468,12 @@ static int measure(const struct args *a, struct bench *v, struct kvs_table *t)
 			r = batch(&v[i], k, per);
 	}
 	for (unsigned int i = 0; i < a->n && !r; i++) {
-		r = count(&v[i], &m);
+		m.syscalls = count(&v[i]);
 		m.rooms = per * BATCHES;
 		m.cpu_us = kvs_median(v[i].cpu_us, BATCHES);
 		m.poll_us = kvs_median(v[i].poll_us, BATCHES);
 		m.wall_us = kvs_median(v[i].wall_us, BATCHES);
-		if (!r)
-			show(t, &v[i], &m);
+		show(t, &v[i], &m);
 	}
 	if (r == -EPROTO)
 		fprintf(stderr, "rooms: a room did not do what it should\n");
