@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "lib/assert.h"
+#include "pipeline/digest.h"
 #include "pipeline/geometry.h"
 #include "pipeline/layout.h"
 #include "pipeline/wire.h"
@@ -155,6 +156,9 @@ static const char *kvs_check_chunk(const struct kvs_msg_chunk *m)
 static const char *kvs_check_last(const struct kvs_msg_last *m)
 {
 	if (m->bytes > (uint64_t)KVS_EXTENTS_MAX * KVS_PAYLOAD_MAX)
+		return kvs_value;
+	if (m->digest_kind >= KVS_DIGEST_KIND_MAX ||
+	    (m->digest_kind == KVS_DIGEST_NONE && m->digest))
 		return kvs_value;
 	return kvs_check_room(m->room, m->generation, true, m->rank);
 }
@@ -362,8 +366,10 @@ static const char *kvs_get_last(const struct kvs_wire_last *w,
 	m->room = kvs_get64(w->room);
 	m->generation = kvs_get64(w->generation);
 	m->bytes = kvs_get64(w->bytes);
-	m->rank = kvs_get32(w->rank);
-	return kvs_get32(w->reserved) ? kvs_value : NULL;
+	m->rank = kvs_get16(w->rank);
+	m->digest_kind = kvs_get16(w->digest_kind);
+	m->digest = kvs_get32(w->digest);
+	return NULL;
 }
 
 static const char *kvs_get_complete(const struct kvs_wire_complete *w,
@@ -628,7 +634,9 @@ static void kvs_put_msg(union kvs_wire_any *w, const struct kvs_msg *m)
 		w->last.room = kvs_put64(m->last.room);
 		w->last.generation = kvs_put64(m->last.generation);
 		w->last.bytes = kvs_put64(m->last.bytes);
-		w->last.rank = kvs_put32(m->last.rank);
+		w->last.rank = kvs_put16((uint16_t)m->last.rank);
+		w->last.digest_kind = kvs_put16(m->last.digest_kind);
+		w->last.digest = kvs_put32(m->last.digest);
 		break;
 	case KVS_WIRE_COMPLETE:
 		w->complete.room = kvs_put64(m->complete.room);

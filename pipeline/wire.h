@@ -147,6 +147,8 @@ struct kvs_msg_last {
 	uint64_t generation;
 	uint32_t rank;
 	uint64_t bytes; /* everything this rank sent, aux included */
+	uint16_t digest_kind; /* enum kvs_digest_kind */
+	uint32_t digest; /* of these bytes; 0 for none */
 };
 
 struct kvs_msg_complete {

@@ -148,11 +148,15 @@ struct kvs_wire_last {
 	kvs_le64 room;
 	kvs_le64 generation;
 	kvs_le64 bytes;
-	kvs_le32 rank;
-	kvs_le32 reserved;
+	kvs_le16 rank;
+	kvs_le16 digest_kind;
+	kvs_le32 digest;
 };
 static_assert(sizeof(struct kvs_wire_last) == 48, "LAST");
 static_assert(offsetof(struct kvs_wire_last, bytes) == 32, "LAST.bytes");
+static_assert(offsetof(struct kvs_wire_last, digest_kind) == 42,
+	      "LAST.digest_kind");
+static_assert(KVS_RANKS_MAX <= UINT16_MAX, "LAST.rank holds any");
 
 struct kvs_wire_complete {
 	struct kvs_frame frame;

@@ -45,6 +45,8 @@ static void corpus_message(struct corpus *c, unsigned int type)
 	char path[64];
 	int len, i;
 
+	/* anew, so that a change in one message leaves the others' files */
+	kvs_rng_init(&c->rng, type);
 	kvs_wire_random(&c->rng, (enum kvs_wire_type)type, 5, &c->scratch, &m);
 	len = kvs_wire_encode(&m, c->buf, sizeof(c->buf));
 	KVS_ASSERT(len > 0);
@@ -77,6 +79,7 @@ static void corpus_ranges(struct corpus *c)
 	unsigned char v[257];
 	size_t i, n;
 
+	kvs_rng_init(&c->rng, 1);
 	for (n = 0; n < KVS_ARRAY_SIZE(names); n++) {
 		v[0] = (unsigned char)(3 + 20 * n);
 		for (i = 1; i < sizeof(v); i++)
@@ -108,7 +111,6 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	c.dir = argv[1];
-	kvs_rng_init(&c.rng, 1);
 	for (type = KVS_WIRE_HELLO; type < KVS_WIRE_TYPE_MAX; type++)
 		corpus_message(&c, type);
 	corpus_ranges(&c);

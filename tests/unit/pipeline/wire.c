@@ -19,6 +19,7 @@
 #include "lib/assert.h"
 #include "lib/clock.h"
 #include "lib/le.h"
+#include "pipeline/digest.h"
 #include "pipeline/geometry.h"
 #include "pipeline/layout.h"
 #include "pipeline/wire.h"
@@ -281,6 +282,8 @@ static void assert_in_bounds(const struct bench *b)
 	case KVS_WIRE_LAST:
 		assert_room(m->last.room, m->last.generation, m->last.rank);
 		assert_true(m->last.bytes <= 1ULL << 41);
+		assert_true(m->last.digest_kind < KVS_DIGEST_KIND_MAX);
+		assert_true(m->last.digest_kind || !m->last.digest);
 		break;
 	case KVS_WIRE_COMPLETE:
 		assert_room(m->complete.room, m->complete.generation,
@@ -619,11 +622,11 @@ static void wire_reserved(void **state)
 		unsigned int type;
 		size_t at, width;
 	} v[] = {
-		{ KVS_WIRE_HELLO, 22, 2 }, { KVS_WIRE_OPEN, 60, 4 },
-		{ KVS_WIRE_GRANT, 76, 4 }, { KVS_WIRE_REFUSE, 44, 4 },
-		{ KVS_WIRE_CHUNK, 56, 8 }, { KVS_WIRE_CHUNK_DONE, 56, 8 },
-		{ KVS_WIRE_LAST, 44, 4 },  { KVS_WIRE_COMPLETE, 36, 4 },
-		{ KVS_WIRE_ERROR, 20, 4 }, { KVS_WIRE_KEEPALIVE, 28, 4 },
+		{ KVS_WIRE_HELLO, 22, 2 },     { KVS_WIRE_OPEN, 60, 4 },
+		{ KVS_WIRE_GRANT, 76, 4 },     { KVS_WIRE_REFUSE, 44, 4 },
+		{ KVS_WIRE_CHUNK, 56, 8 },     { KVS_WIRE_CHUNK_DONE, 56, 8 },
+		{ KVS_WIRE_COMPLETE, 36, 4 },  { KVS_WIRE_ERROR, 20, 4 },
+		{ KVS_WIRE_KEEPALIVE, 28, 4 },
 	};
 	struct bench *b = *state;
 	size_t i, j, len;
@@ -729,6 +732,51 @@ static void wire_errors_and_classes(void **state)
 	expect(b, len, "value");
 	put(b, 48, KVS_TOKENS_MAX + 1, 8);
 	expect(b, len, "value");
+}
+
+/* The bytes of kvstage-wire(7), and those of a LAST that knows no digest. */
+static void wire_last_digest(void **state)
+{
+	struct bench *b = *state;
+	struct kvs_msg m = {
+		.type = KVS_WIRE_LAST,
+		.last = {
+			.room = 1,
+			.generation = 2,
+			.rank = KVS_RANKS_MAX - 1,
+			.bytes = 3,
+			.digest_kind = KVS_DIGEST_CRC32C,
+			.digest = 0xe3069283,
+		},
+	};
+	static const unsigned char tail[] = { 0xff, 0x00, 0x01, 0x00,
+					      0x83, 0x92, 0x06, 0xe3 };
+	size_t len;
+
+	len = (size_t)kvs_wire_encode(&m, b->buf, sizeof(b->buf));
+	assert_int_equal(len, 48);
+	assert_memory_equal(b->buf + 40, tail, sizeof(tail));
+	assert_int_equal(decode_exact(b, b->buf, len), 0);
+	assert_int_equal(b->got.last.rank, KVS_RANKS_MAX - 1);
+	assert_int_equal(b->got.last.digest_kind, KVS_DIGEST_CRC32C);
+	assert_int_equal(b->got.last.digest, 0xe3069283);
+	put(b, 44, 0, 4); /* a digest that happens to be 0 */
+	assert_int_equal(decode_exact(b, b->buf, len), 0);
+	put(b, 42, KVS_DIGEST_KIND_MAX, 2);
+	expect(b, len, "value");
+	put(b, 42, UINT16_MAX, 2);
+	expect(b, len, "value");
+	put(b, 42, KVS_DIGEST_NONE, 2);
+	assert_int_equal(decode_exact(b, b->buf, len), 0);
+	put(b, 44, 1, 4); /* none, and yet a value */
+	expect(b, len, "value");
+	m.last.digest_kind = KVS_DIGEST_NONE;
+	assert_int_equal(kvs_wire_encode(&m, b->buf, sizeof(b->buf)), -EINVAL);
+	m.last.digest_kind = KVS_DIGEST_KIND_MAX;
+	assert_int_equal(kvs_wire_encode(&m, b->buf, sizeof(b->buf)), -EINVAL);
+	m.last.digest_kind = KVS_DIGEST_ADLER32;
+	m.last.rank = 65536; /* would be 0 in 16 bits */
+	assert_int_equal(kvs_wire_encode(&m, b->buf, sizeof(b->buf)), -EINVAL);
 }
 
 /* A failed decode leaves the caller's message as it was. */
@@ -840,6 +888,7 @@ int main(void)
 		cmocka_unit_test(wire_reserved),
 		cmocka_unit_test(wire_text),
 		cmocka_unit_test(wire_errors_and_classes),
+		cmocka_unit_test(wire_last_digest),
 		cmocka_unit_test(wire_output_only_on_success),
 		cmocka_unit_test(wire_encode_refuses),
 		cmocka_unit_test(wire_encode_cleans_text),

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "lib/assert.h"
+#include "pipeline/digest.h"
 #include "pipeline/geometry.h"
 #include "pipeline/layout.h"
 #include "tests/unit/pipeline/wire_random.h"
@@ -198,6 +199,10 @@ void kvs_wire_random(struct kvs_rng *r, enum kvs_wire_type type, uint32_t most,
 		m->last.generation = generation;
 		m->last.rank = rank;
 		m->last.bytes = kvs_rng_below(r, 1ULL << 41);
+		m->last.digest_kind =
+			(uint16_t)kvs_rng_below(r, KVS_DIGEST_KIND_MAX);
+		if (m->last.digest_kind != KVS_DIGEST_NONE)
+			m->last.digest = (uint32_t)kvs_rng_next(r);
 		break;
 	case KVS_WIRE_COMPLETE:
 		m->complete.room = room;
@@ -317,7 +322,9 @@ bool kvs_wire_equal(const struct kvs_msg *a, const struct kvs_msg *b)
 		return a->last.room == b->last.room &&
 		       a->last.generation == b->last.generation &&
 		       a->last.rank == b->last.rank &&
-		       a->last.bytes == b->last.bytes;
+		       a->last.bytes == b->last.bytes &&
+		       a->last.digest_kind == b->last.digest_kind &&
+		       a->last.digest == b->last.digest;
 	case KVS_WIRE_COMPLETE:
 		return a->complete.room == b->complete.room &&
 		       a->complete.generation == b->complete.generation &&
