@@ -57,7 +57,7 @@ static int map_one(int fd, uint64_t size, int prot, void **ret)
 static int map_status(struct kvs_engine *e, const struct kvs_packet_attached *p,
 		      int fd, char *err, size_t errlen)
 {
-	void *words;
+	void *words = NULL;
 	int ret;
 
 	if (!p->n_slots || p->n_slots > KVS_ENG_SLOTS_MAX) {
@@ -83,7 +83,7 @@ static int map_pool(struct kvs_engine *e, const struct kvs_packet_attached *p,
 {
 	struct kvs_eng_pool *pool = &e->pools[i];
 	char what[32];
-	void *base;
+	void *base = NULL;
 	int ret;
 
 	snprintf(what, sizeof(what), "pool %u", i);

@@ -64,6 +64,7 @@ int kvs_kv_open(const struct kvs_workload *w, uint64_t tokens, uint32_t states,
 		.bytes_per_sec = bytes_per_sec,
 	};
 	struct kvs_kv kv = { .w = w };
+	unsigned long long bytes;
 	int res;
 
 	kv.n_pages = kvs_workload_pages(w, tokens);
@@ -82,11 +83,11 @@ int kvs_kv_open(const struct kvs_workload *w, uint64_t tokens, uint32_t states,
 			res = -ENOMEM;
 	}
 	if (res) {
+		bytes = kv.n_pages * kv.page_bytes;
 		snprintf(err, errlen,
-			 "no memory for a device pool of %llu "
-			 "tokens (%llu bytes)",
-			 (unsigned long long)tokens,
-			 (unsigned long long)(kv.n_pages * kv.page_bytes));
+			 "no memory for a device pool of %llu tokens "
+			 "(%llu bytes)",
+			 (unsigned long long)tokens, bytes);
 		kvs_kv_close(&kv);
 		return res;
 	}

@@ -273,7 +273,7 @@ static int engine_open(const struct engine_args *a)
 	uint64_t tokens = a->device_tokens;
 	struct kvs_workload w;
 	struct kvs_kv kv;
-	char err[256];
+	char err[1024]; /* a list of models fits */
 	int ret;
 
 	ret = kvs_workload_open(&a->w, tokens, &w, err, sizeof(err));
