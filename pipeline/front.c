@@ -150,11 +150,31 @@ static void up_close_session(void *arg, uint64_t session, int err,
 	kvs_mailbox_post(&f->mailbox, &p->post);
 }
 
+static void run_engine_over(struct kvs_post *post, void *ctx)
+{
+	struct front_post *p = kvs_container_of(post, struct front_post, post);
+
+	kvs_front_engine_over(ctx, p->engine);
+	free(p);
+}
+
+static void up_engine_over(void *arg, uint32_t engine)
+{
+	struct front_post *p = post_new(0, run_engine_over);
+	struct kvs_front *f = arg;
+
+	if (!p)
+		return;
+	p->engine = engine;
+	kvs_mailbox_post(&f->mailbox, &p->post);
+}
+
 const struct kvs_node_up kvs_front_up = {
 	.to_peer = up_to_peer,
 	.to_engine = up_to_engine,
 	.room_over = up_room_over,
 	.close_session = up_close_session,
+	.engine_over = up_engine_over,
 };
 
 /* ---- thread -------------------------------------------------------------- */

@@ -101,6 +101,7 @@ struct kvs_front_engine {
 	bool attached;
 	bool detached; /* said goodbye */
 	bool exited; /* pidfd readable */
+	uint32_t nodes_left; /* that have not said that nothing is left */
 	bool dead; /* freed at the end of the turn */
 	struct kvs_watch *watch;
 	struct kvs_watch *pid_watch;
@@ -183,6 +184,8 @@ int kvs_engine_listen(struct kvs_front *f, char *err, size_t errlen);
 void kvs_engines_reap(struct kvs_front *f);
 struct kvs_front_engine *kvs_front_engine(struct kvs_front *f, uint32_t number);
 void kvs_front_engine_free(struct kvs_front_engine *e);
+/* A node has no room of a lost engine any more. */
+void kvs_front_engine_over(struct kvs_front *f, uint32_t number);
 /* The connection ends (or broke the protocol). */
 void kvs_front_engine_lost(struct kvs_front_engine *e, const char *why);
 void kvs_front_engine_word(struct kvs_front_engine *e, uint32_t slot,

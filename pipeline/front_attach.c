@@ -286,6 +286,7 @@ void kvs_front_attach(struct kvs_front_engine *e, const void *buf, size_t len,
 			return;
 		}
 	kvs_timer_cancel(&e->f->timers, &e->handshake);
+	e->nodes_left = e->f->n_nodes;
 	e->attached = true;
 	ret = attach_answer(e);
 	if (ret) {

@@ -81,12 +81,22 @@ static void engine_check_dead(struct kvs_front_engine *e)
 {
 	if (e->dead || e->fd >= 0)
 		return;
-	if (e->attached && !e->exited)
+	if (e->attached && !e->exited && e->nodes_left)
 		return;
 	if (e->attached)
 		engine_post_lost(e, true);
 	e->dead = true;
 	e->f->reap = true;
+}
+
+void kvs_front_engine_over(struct kvs_front *f, uint32_t number)
+{
+	struct kvs_front_engine *e = kvs_front_engine(f, number);
+
+	if (!e || !e->nodes_left)
+		return;
+	e->nodes_left--;
+	engine_check_dead(e);
 }
 
 void kvs_front_engine_lost(struct kvs_front_engine *e, const char *why)
@@ -108,8 +118,8 @@ void kvs_front_engine_lost(struct kvs_front_engine *e, const char *why)
 						  e->slots[i].generation);
 		engine_post_lost(e, false);
 		if (!e->exited)
-			kvs_log_info("engine %u: its copies count as running "
-				     "until pid %d is gone",
+			kvs_log_info("engine %u: copies that it has not ended "
+				     "count as running until pid %d is gone",
 				     e->number, (int)e->pid);
 	}
 	engine_check_dead(e);

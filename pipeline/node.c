@@ -196,12 +196,21 @@ static void node_stop_receive(void *arg, struct kvs_receive *rx)
 	n->deferred = true;
 }
 
+static void node_engine_over(void *arg, uint32_t engine)
+{
+	struct kvs_node *n = arg;
+
+	if (n->up->engine_over)
+		n->up->engine_over(n->up_arg, engine);
+}
+
 static const struct kvs_worker_out node_out = {
 	.to_peer = node_to_peer,
 	.to_engine = node_to_engine,
 	.room_over = node_room_over,
 	.stop_receive = node_stop_receive,
 	.close_session = node_close_session,
+	.engine_over = node_engine_over,
 };
 
 static void node_deferred(struct kvs_node *n)

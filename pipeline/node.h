@@ -26,6 +26,7 @@ struct kvs_node_up {
 	void (*room_over)(void *arg, uint64_t room, uint64_t generation);
 	void (*close_session)(void *arg, uint64_t session, int err,
 			      const char *why);
+	void (*engine_over)(void *arg, uint32_t engine);
 };
 
 struct kvs_data_conn;

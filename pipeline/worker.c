@@ -104,7 +104,6 @@ void kvs_worker_engine_lost(struct kvs_worker *w, uint32_t number, bool proof)
 		if (e->number != number)
 			continue;
 		e->gone = true;
-		e->proven |= proof;
 		kvs_list_for_each_entry_safe(r, tmp, &e->rooms, engine_node) {
 			kvs_room_fail(r, KVS_CAUSE_ENGINE_LOST, ECONNRESET,
 				      "the decode engine is gone");
@@ -501,9 +500,13 @@ void kvs_worker_turn(struct kvs_worker *w)
 		r = kvs_list_first(&w->dead, struct kvs_room, dead_node);
 		kvs_room_destroy(r);
 	}
-	kvs_list_for_each_entry_safe(e, tmp, &w->engines, node)
-		if (e->proven && kvs_list_empty(&e->rooms))
-			worker_engine_free(e);
+	kvs_list_for_each_entry_safe(e, tmp, &w->engines, node) {
+		if (!e->gone || !kvs_list_empty(&e->rooms))
+			continue;
+		if (w->o.out->engine_over)
+			w->o.out->engine_over(w->o.arg, e->number);
+		worker_engine_free(e);
+	}
 }
 
 uint64_t kvs_worker_next(const struct kvs_worker *w)

@@ -44,6 +44,8 @@ struct kvs_receive {
  *                kvs_worker_receive_end() follows, maybe before it returns
  *                to its caller's loop, never from inside this call
  * @close_session: a rank broke the protocol: drop all its connections
+ * @engine_over: a lost engine has no room here any more, so that no copy of
+ *               it is left; may be NULL
  */
 struct kvs_worker_out {
 	void (*to_peer)(void *arg, uint64_t session, const struct kvs_msg *m);
@@ -54,6 +56,7 @@ struct kvs_worker_out {
 	void (*stop_receive)(void *arg, struct kvs_receive *rx);
 	void (*close_session)(void *arg, uint64_t session, int err,
 			      const char *why);
+	void (*engine_over)(void *arg, uint32_t engine);
 };
 
 struct kvs_worker_opts {
@@ -72,8 +75,9 @@ struct kvs_worker_opts {
 struct kvs_worker_engine {
 	struct kvs_list node;
 	uint32_t number;
-	bool gone; /* died or detached; its copies may still be parties */
-	bool proven; /* its process is gone: freed with its last room */
+	/* died or detached; its copies may still be parties: freed with its
+	 * last room */
+	bool gone;
 	struct kvs_layout *layout;
 	uint32_t extent_tokens; /* rounded for this layout */
 	struct kvs_list rooms;
