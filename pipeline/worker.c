@@ -333,8 +333,9 @@ static void worker_ack(struct kvs_worker *w, struct kvs_worker_session *s,
 {
 	struct kvs_room *r = kvs_u64map_get(&w->rooms, m->generation);
 
+	/* The session may be a newer one of that rank. */
 	if (r && r->id == m->room && m->rank == s->rank &&
-	    m->rank < r->n_ranks && r->ranks[m->rank].party.ops &&
+	    !strcmp(s->peer, r->peer) && m->rank < r->n_ranks &&
 	    w->set->hold_require_ack) {
 		(void)kvs_drain_ack(&r->drain, KVS_PARTY_RANK, m->rank,
 				    m->generation);
