@@ -20,6 +20,7 @@ int kvs_directory_add(struct kvs_front *f, const struct kvs_room_request *q,
 	e->generation = q->generation;
 	e->engine = q->engine;
 	e->node = node;
+	memcpy(e->nonce, q->nonce, sizeof(e->nonce));
 	snprintf(e->peer, sizeof(e->peer), "%s", q->peer);
 	e->n_ranks = q->n_ranks;
 	memcpy(e->ranks, q->ranks, q->n_ranks * sizeof(e->ranks[0]));
@@ -34,13 +35,49 @@ struct kvs_entry *kvs_directory_get(struct kvs_front *f, uint64_t room)
 	return kvs_u64map_get(&f->rooms, room);
 }
 
-void kvs_directory_end(struct kvs_front *f, uint64_t room, uint64_t generation)
+static bool has_nonce(const unsigned char nonce[16])
+{
+	static const unsigned char none[16];
+
+	return memcmp(nonce, none, sizeof(none)) != 0;
+}
+
+/* The OPEN of an attempt that has failed may still be on its way. */
+static void remember_ended(struct kvs_front *f, const struct kvs_entry *e,
+			   int err)
+{
+	struct kvs_ended *n = &f->ended_ring[f->ended_next];
+
+	if (n->room && kvs_u64map_get(&f->ended, n->room) == n)
+		kvs_u64map_del(&f->ended, n->room);
+	kvs_u64map_del(&f->ended, e->room);
+	n->room = e->room;
+	memcpy(n->nonce, e->nonce, sizeof(n->nonce));
+	n->err = err;
+	/* Not remembered for want of memory: its OPEN waits, and expires. */
+	(void)kvs_u64map_add(&f->ended, n->room, n);
+	f->ended_next = (f->ended_next + 1) % KVS_ENDED_MAX;
+}
+
+int kvs_directory_ended(struct kvs_front *f, const struct kvs_msg_open *m)
+{
+	const struct kvs_ended *n = kvs_u64map_get(&f->ended, m->room);
+
+	if (!n || memcmp(n->nonce, m->nonce, sizeof(n->nonce)) != 0)
+		return 0;
+	return n->err;
+}
+
+void kvs_directory_end(struct kvs_front *f, uint64_t room, uint64_t generation,
+		       int err)
 {
 	struct kvs_entry *e = kvs_u64map_get(&f->rooms, room);
 
 	if (!e || e->generation != generation)
 		return;
 	kvs_u64map_del(&f->rooms, room);
+	if (err && has_nonce(e->nonce))
+		remember_ended(f, e, err);
 	free(e);
 }
 

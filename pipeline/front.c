@@ -109,11 +109,11 @@ static void run_room_over(struct kvs_post *post, void *ctx)
 {
 	struct front_post *p = kvs_container_of(post, struct front_post, post);
 
-	kvs_directory_end(ctx, p->id, p->word);
+	kvs_directory_end(ctx, p->id, p->word, p->err);
 	free(p);
 }
 
-static void up_room_over(void *arg, uint64_t room, uint64_t generation)
+static void up_room_over(void *arg, uint64_t room, uint64_t generation, int err)
 {
 	struct front_post *p = post_new(0, run_room_over);
 	struct kvs_front *f = arg;
@@ -122,6 +122,7 @@ static void up_room_over(void *arg, uint64_t room, uint64_t generation)
 		return;
 	p->id = room;
 	p->word = generation;
+	p->err = err;
 	kvs_mailbox_post(&f->mailbox, &p->post);
 }
 

@@ -30,9 +30,19 @@ struct kvs_entry {
 	uint64_t generation;
 	uint32_t engine;
 	uint32_t node;
+	unsigned char nonce[16];
 	char peer[KVS_PEER_NAME];
 	uint32_t n_ranks;
 	struct kvs_rank_slice ranks[];
+};
+
+/* How many failed attempts are remembered, to answer their late OPENs. */
+#define KVS_ENDED_MAX 4096
+
+struct kvs_ended {
+	uint64_t room; /* 0: unused */
+	unsigned char nonce[16];
+	int err;
 };
 
 enum kvs_session_state {
@@ -143,6 +153,9 @@ struct kvs_front {
 	uint64_t next_generation; /* counter */
 	struct kvs_u64map rooms; /* room id -> struct kvs_entry */
 	struct kvs_u64map parked; /* room id -> first struct kvs_parked */
+	struct kvs_u64map ended; /* room id -> entry of ended_ring */
+	struct kvs_ended *ended_ring; /* KVS_ENDED_MAX */
+	uint32_t ended_next;
 	struct kvs_timer sweep; /* of parked OPENs */
 	bool draining;
 	bool reap; /* an engine is dead */
@@ -203,7 +216,11 @@ int kvs_directory_add(struct kvs_front *f, const struct kvs_room_request *q,
 		      uint32_t node);
 struct kvs_entry *kvs_directory_get(struct kvs_front *f, uint64_t room);
 /* The id may be admitted again; only if it still means @generation. */
-void kvs_directory_end(struct kvs_front *f, uint64_t room, uint64_t generation);
+void kvs_directory_end(struct kvs_front *f, uint64_t room, uint64_t generation,
+		       int err);
+/* Did this very attempt fail lately? Its positive errno, or 0. Without a
+ * nonce an attempt cannot be told from the next one: 0. */
+int kvs_directory_ended(struct kvs_front *f, const struct kvs_msg_open *m);
 int kvs_park(struct kvs_session *s, const struct kvs_msg_open *m);
 void kvs_unpark(struct kvs_parked *p);
 /* Give the parked OPENs of a room that now exists to its node. */

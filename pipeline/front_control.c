@@ -21,6 +21,11 @@ static int control_open(struct kvs_session *s, const struct kvs_msg_open *m)
 		kvs_front_open(s, e, m);
 		return 0;
 	}
+	ret = kvs_directory_ended(s->f, m);
+	if (ret) {
+		kvs_session_refuse(s, m, 0, ret, "this attempt has ended");
+		return 0;
+	}
 	ret = kvs_park(s, m);
 	if (ret)
 		kvs_session_refuse(s, m, 0, EAGAIN,

@@ -115,7 +115,8 @@ void kvs_front_engine_lost(struct kvs_front_engine *e, const char *why)
 		for (uint32_t i = 0; i < e->n_slots; i++)
 			if (e->slots[i].generation)
 				kvs_directory_end(e->f, e->slots[i].room,
-						  e->slots[i].generation);
+						  e->slots[i].generation,
+						  ECONNRESET);
 		engine_post_lost(e, false);
 		if (!e->exited)
 			kvs_log_info("engine %u: copies that it has not ended "

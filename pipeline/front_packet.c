@@ -109,7 +109,7 @@ static void packet_admit(struct kvs_front_engine *e,
 		return;
 	}
 	if (!ret && kvs_node_admit(&f->nodes[node], &q)) {
-		kvs_directory_end(f, q.room, q.generation);
+		kvs_directory_end(f, q.room, q.generation, EAGAIN);
 		ret = -ENOMEM;
 	}
 	if (ret) {
@@ -147,7 +147,8 @@ static void packet_room(struct kvs_front_engine *e, enum kvs_packet_type type,
 	/* An aborted room's id may be admitted again by the next packet. */
 	if (type == KVS_PACKET_ABORT &&
 	    e->slots[q.slot].generation == q.generation)
-		kvs_directory_end(f, e->slots[q.slot].room, q.generation);
+		kvs_directory_end(f, e->slots[q.slot].room, q.generation,
+				  ECANCELED);
 	if (kvs_node_packet(&f->nodes[node], e->number, type, &q))
 		kvs_front_engine_lost(e, "out of memory for its packet");
 }

@@ -178,11 +178,12 @@ static void node_to_engine(void *arg, uint32_t engine, uint32_t slot,
 	n->up->to_engine(n->up_arg, engine, slot, word, p, len);
 }
 
-static void node_room_over(void *arg, uint64_t room, uint64_t generation)
+static void node_room_over(void *arg, uint64_t room, uint64_t generation,
+			   int err)
 {
 	struct kvs_node *n = arg;
 
-	n->up->room_over(n->up_arg, room, generation);
+	n->up->room_over(n->up_arg, room, generation, err);
 }
 
 /* The transport may finish a receive from inside the call that stops it, so

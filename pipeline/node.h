@@ -23,7 +23,8 @@ struct kvs_node_up {
 	void (*to_engine)(void *arg, uint32_t engine, uint32_t slot,
 			  uint64_t word, const struct kvs_packet *p,
 			  size_t len);
-	void (*room_over)(void *arg, uint64_t room, uint64_t generation);
+	void (*room_over)(void *arg, uint64_t room, uint64_t generation,
+			  int err);
 	void (*close_session)(void *arg, uint64_t session, int err,
 			      const char *why);
 	void (*engine_over)(void *arg, uint32_t engine);

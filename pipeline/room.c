@@ -560,7 +560,7 @@ int kvs_room_committed(struct kvs_room *r, int err)
 		r->w->live--;
 		r->w->stats.rooms_done++;
 		room_tell_status(r);
-		r->w->o.out->room_over(r->w->o.arg, r->id, r->generation);
+		r->w->o.out->room_over(r->w->o.arg, r->id, r->generation, 0);
 		kvs_party_leave(&r->copy, KVS_PROOF_COPY_EVENT);
 		kvs_drain_arm(&r->drain);
 		return 0;
@@ -680,7 +680,8 @@ int kvs_room_fail(struct kvs_room *r, enum kvs_room_cause cause, int err,
 	if (tell_ranks)
 		room_tell_abort(r, err, text);
 	kvs_room_tell_failed(r, err, text);
-	r->w->o.out->room_over(r->w->o.arg, r->id, r->generation);
+	kvs_worker_ended(r->w, r->generation, err);
+	r->w->o.out->room_over(r->w->o.arg, r->id, r->generation, err);
 	if (kvs_drain_is_over(&r->drain))
 		return 0;
 	room_stop_receives(r);

@@ -21,6 +21,8 @@ uint64_t kvs_room_linear(const struct kvs_room *r, uint32_t extent,
 void kvs_worker_tell_failed(struct kvs_worker *w, uint32_t engine,
 			    uint32_t slot, uint64_t generation, int err,
 			    const char *text);
+/* Remember why a room failed, for a moment. */
+void kvs_worker_ended(struct kvs_worker *w, uint64_t generation, int err);
 /* test.inject_flip: damage a READY room, to show that it is found. */
 void kvs_worker_inject(struct kvs_worker *w, struct kvs_room *r);
 

@@ -92,6 +92,11 @@ int kvs_service_create(const struct kvs_settings *set,
 	kvs_u64map_init(&f->by_id, s->secret);
 	kvs_u64map_init(&f->rooms, s->secret);
 	kvs_u64map_init(&f->parked, s->secret);
+	kvs_u64map_init(&f->ended, s->secret);
+	res = -ENOMEM;
+	f->ended_ring = calloc(KVS_ENDED_MAX, sizeof(*f->ended_ring));
+	if (!f->ended_ring)
+		goto out;
 	res = kvs_settings_check(set, err, errlen);
 	if (res)
 		goto out;
@@ -142,6 +147,8 @@ void kvs_service_destroy(struct kvs_service *s)
 	kvs_u64map_fini(&f->rooms);
 	kvs_u64map_fini(&f->by_id);
 	kvs_u64map_fini(&f->parked);
+	kvs_u64map_fini(&f->ended);
+	free(f->ended_ring);
 	kvs_timerq_fini(&f->timers);
 	free(f->scratch);
 	free(s);

@@ -189,6 +189,22 @@ void kvs_worker_conn_lost(struct kvs_worker *w, uint64_t session, int err)
 				      k->rank);
 }
 
+void kvs_worker_ended(struct kvs_worker *w, uint64_t generation, int err)
+{
+	uint64_t i = generation % KVS_WORKER_ENDED;
+
+	w->ended[i].generation = generation;
+	w->ended[i].err = err;
+}
+
+static int worker_ended(const struct kvs_worker *w, uint64_t generation)
+{
+	uint64_t i = generation % KVS_WORKER_ENDED;
+
+	return w->ended[i].generation == generation ? w->ended[i].err
+						    : ECANCELED;
+}
+
 static void admit_refuse(struct kvs_worker *w, const struct kvs_room_request *q,
 			 enum kvs_admit_result res, int err, const char *text)
 {
@@ -196,7 +212,8 @@ static void admit_refuse(struct kvs_worker *w, const struct kvs_room_request *q,
 	kvs_log_info("room %llu refused (%s): %s", (unsigned long long)q->room,
 		     kvs_admit_result_name[res], text);
 	kvs_worker_tell_failed(w, q->engine, q->slot, q->generation, err, text);
-	w->o.out->room_over(w->o.arg, q->room, q->generation);
+	kvs_worker_ended(w, q->generation, err);
+	w->o.out->room_over(w->o.arg, q->room, q->generation, err);
 }
 
 static enum kvs_admit_result admit_result(int err)
@@ -286,8 +303,8 @@ void kvs_worker_open(struct kvs_worker *w, uint64_t session,
 	if (!s)
 		return; /* lost meanwhile */
 	if (!r || !kvs_room_live(r)) {
-		open_refuse(w, session, m, generation, ECANCELED,
-			    "the room has ended");
+		open_refuse(w, session, m, generation,
+			    worker_ended(w, generation), "the room has ended");
 		return;
 	}
 	if (memcmp(r->nonce, none, sizeof(none)) != 0 &&
@@ -333,10 +350,12 @@ static void worker_ack(struct kvs_worker *w, struct kvs_worker_session *s,
 {
 	struct kvs_room *r = kvs_u64map_get(&w->rooms, m->generation);
 
-	/* The session may be a newer one of that rank. */
-	if (r && r->id == m->room && m->rank == s->rank &&
-	    !strcmp(s->peer, r->peer) && m->rank < r->n_ranks &&
-	    w->set->hold_require_ack) {
+	/* A room whose drain is over is no room any more, though it is
+	 * deleted only at the end of the turn. The session may be a newer
+	 * one of that rank. */
+	if (r && !kvs_drain_is_over(&r->drain) && r->id == m->room &&
+	    m->rank == s->rank && !strcmp(s->peer, r->peer) &&
+	    m->rank < r->n_ranks && w->set->hold_require_ack) {
 		(void)kvs_drain_ack(&r->drain, KVS_PARTY_RANK, m->rank,
 				    m->generation);
 		return;

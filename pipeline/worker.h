@@ -39,7 +39,8 @@ struct kvs_receive {
  * @to_peer: send a message to the sender rank behind @session
  * @to_engine: queue packet @p (may be NULL) to the engine, then store @word
  *             in its status page at @slot
- * @room_over: the room id may be admitted again
+ * @room_over: the room id may be admitted again; @err: 0, or the positive
+ *             errno it failed with
  * @stop_receive: make the transport stop writing for @rx;
  *                kvs_worker_receive_end() follows, maybe before it returns
  *                to its caller's loop, never from inside this call
@@ -52,7 +53,8 @@ struct kvs_worker_out {
 	void (*to_engine)(void *arg, uint32_t engine, uint32_t slot,
 			  uint64_t word, const struct kvs_packet *p,
 			  size_t len);
-	void (*room_over)(void *arg, uint64_t room, uint64_t generation);
+	void (*room_over)(void *arg, uint64_t room, uint64_t generation,
+			  int err);
 	void (*stop_receive)(void *arg, struct kvs_receive *rx);
 	void (*close_session)(void *arg, uint64_t session, int err,
 			      const char *why);
@@ -94,6 +96,8 @@ struct kvs_worker_session {
 				    * answer; their answers are no stray ones */
 };
 
+#define KVS_WORKER_ENDED 256 /* failed rooms remembered */
+
 struct kvs_worker {
 	struct kvs_worker_opts o;
 	const struct kvs_settings *set;
@@ -107,6 +111,12 @@ struct kvs_worker {
 	uint32_t live;
 	bool shutting_down;
 	bool released; /* memory came back since the last turn */
+	/* why the last rooms failed, for OPENs that crossed the failure;
+	 * by generation, modulo */
+	struct {
+		uint64_t generation;
+		int err;
+	} ended[KVS_WORKER_ENDED];
 	uint32_t flips_left; /* test.inject_flip */
 	struct kvs_worker_stats stats;
 };

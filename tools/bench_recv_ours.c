@@ -107,8 +107,9 @@ static void up_to_engine(void *arg, uint32_t engine, uint32_t slot,
 	}
 }
 
-static void up_room_over(void *arg, uint64_t room, uint64_t generation)
+static void up_room_over(void *arg, uint64_t room, uint64_t generation, int err)
 {
+	(void)err;
 	const struct event e = {
 		.type = EVENT_OVER,
 		.room = room,

@@ -102,8 +102,10 @@ static void out_to_engine(void *arg, uint32_t engine, uint32_t slot,
 	atomic_store_explicit(&b->words[slot], word, memory_order_release);
 }
 
-static void out_room_over(void *arg, uint64_t room, uint64_t generation)
+static void out_room_over(void *arg, uint64_t room, uint64_t generation,
+			  int err)
 {
+	(void)err;
 	struct bench *b = arg;
 
 	(void)room;

@@ -117,6 +117,15 @@ static void test_fit_never_or_not_now(void **state)
 	e = rig_find(&g, RIG_WORD, &pos);
 	assert_int_equal(e->failed.class, 400);
 	assert_non_null(strstr(e->failed.text, "pool.size"));
+	/* its sender, if it asks, hears the same (and class 400) at once */
+	rig_sessions(&g, 1);
+	rig_open(&g, 1, 1, 0);
+	e = rig_msg(&g, 100, KVS_WIRE_REFUSE);
+	assert_non_null(e);
+	assert_int_equal(e->msg.refuse.err, E2BIG);
+	assert_int_equal(e->msg.refuse.class, 400);
+	kvs_worker_session_lost(g.w, 100, 0, "closed");
+	g.n = 0;
 	/* no trace: no room, no message to any peer, id free */
 	assert_int_equal(g.w->rooms.n, 0);
 	assert_int_equal(g.w->stats.admits[KVS_ADMIT_NOFIT], 1);

@@ -56,12 +56,14 @@ static void out_to_engine(void *arg, uint32_t engine, uint32_t slot,
 	}
 }
 
-static void out_room_over(void *arg, uint64_t room, uint64_t generation)
+static void out_room_over(void *arg, uint64_t room, uint64_t generation,
+			  int err)
 {
 	struct rig_event *e = rig_add(arg, RIG_OVER);
 
 	e->room = room;
 	e->generation = generation;
+	e->err = err;
 }
 
 static void out_stop_receive(void *arg, struct kvs_receive *rx)

@@ -31,6 +31,7 @@ struct rig_event {
 	uint32_t n_extents;
 	uint64_t room; /* RIG_OVER */
 	uint64_t generation;
+	int err;
 	struct kvs_receive *rx; /* RIG_STOP */
 };
 
