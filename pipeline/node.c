@@ -137,6 +137,10 @@ int kvs_node_adopt_here(struct kvs_node *n, int fd, uint64_t session,
 
 	if (!kvs_u64map_get(&n->worker->sessions, session))
 		return -ENOENT;
+	if (n->n_conns >= n->settings.listen_max_connections) {
+		n->refused++;
+		return -EAGAIN;
+	}
 	ret = kvs_wire_encode(reply, buf, sizeof(buf));
 	if (ret < 0)
 		return ret;

@@ -50,6 +50,7 @@ struct kvs_node {
 	struct kvs_transport *transport;
 	struct kvs_list conns; /* struct kvs_data_conn */
 	uint32_t n_conns;
+	uint64_t refused; /* over listen.max_connections */
 	struct kvs_wire_scratch *scratch;
 	bool deferred; /* a conn is to be stopped or closed */
 

@@ -273,6 +273,7 @@ static void node_snapshot(void *ctx, void *arg)
 	kvs_transport_stats(n->transport, &st);
 	r->stats.protocol_errors[KVS_PROTO_MAGIC] += st.bad_frames;
 	r->data_connections = n->n_conns;
+	r->data_connections_refused = n->refused;
 	snapshot_region(&r->pools[0], n->region);
 	if (!n->offload_pool)
 		return;
@@ -293,6 +294,8 @@ void kvs_service_snapshot(struct kvs_service *s, struct kvs_snapshot *ret)
 		kvs_mailbox_call(&s->nodes[i].mailbox, node_snapshot,
 				 &ret->workers[i]);
 		ret->connections += ret->workers[i].data_connections;
+		ret->connections_refused +=
+			ret->workers[i].data_connections_refused;
 	}
 }
 

@@ -113,6 +113,7 @@ struct kvs_worker_snapshot {
 	uint32_t rooms_held;
 	uint64_t held_bytes[KVS_CAUSE_MAX];
 	uint32_t data_connections;
+	uint64_t data_connections_refused;
 	unsigned int n_pools;
 	struct kvs_pool_snapshot pools[2];
 	struct kvs_worker_stats stats;
