@@ -5,6 +5,9 @@
 #include <libdeflate.h>
 #include <pthread.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include "lib/assert.h"
 #include "pipeline/digest.h"
@@ -61,6 +64,28 @@ static uint32_t crc_move(uint32_t crc, uint64_t after)
 	return crc;
 }
 
+/*
+ * isa-l 2.30 comes back with the upper halves of the vector registers in use.
+ * Until they are cleared every SSE instruction of the thread waits for them:
+ * 0.2 us for each piece where this is left out.
+ */
+#if defined(__x86_64__)
+__attribute__((target("avx"))) static void clear_upper_avx(void)
+{
+	_mm256_zeroupper();
+}
+
+static void clear_upper(void)
+{
+	if (__builtin_cpu_supports("avx"))
+		clear_upper_avx();
+}
+#else
+static void clear_upper(void)
+{
+}
+#endif
+
 /* isa-l inverts nothing and counts in int. */
 static uint32_t crc_bytes(uint32_t crc, const unsigned char *p, size_t len)
 {
@@ -73,6 +98,7 @@ static uint32_t crc_bytes(uint32_t crc, const unsigned char *p, size_t len)
 		p += n;
 		len -= n;
 	}
+	clear_upper();
 	return crc;
 }
 

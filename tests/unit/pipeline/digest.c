@@ -4,8 +4,9 @@
  * however many digests they are spread over, the value is that of a plain
  * bitwise CRC-32C and a bytewise Adler-32 over the whole of it, published
  * vectors and streams over 2^32 bytes included; a bit flipped, a piece left
- * out or two exchanged is seen; nothing outside the stream is taken; no byte
- * outside a piece is read.
+ * out or two exchanged is seen (the last by Adler-32 only if their sums
+ * differ); nothing outside the stream is taken; no byte outside a piece is
+ * read.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,6 +15,7 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -249,6 +251,18 @@ static void digest_goes_on_after_combine(void **state)
 	}
 }
 
+static bool same_sum(const unsigned char *a, const unsigned char *b, size_t len)
+{
+	uint64_t x = 0, y = 0;
+	size_t i;
+
+	for (i = 0; i < len; i++) {
+		x += a[i];
+		y += b[i];
+	}
+	return x % 65521 == y % 65521;
+}
+
 static void digest_sees_damage(void **state)
 {
 	static unsigned char v[8192], w[8192];
@@ -276,7 +290,11 @@ static void digest_sees_damage(void **state)
 			memcpy(w, v, sizeof(w));
 			memcpy(w + page, v + other, 1024);
 			memcpy(w + other, v + page, 1024);
-			assert_true(whole(kinds[k], w, sizeof(w)) != want);
+			/* Adler-32 is blind to pages of one sum: about one
+			 * pair in ten thousand */
+			assert_true(whole(kinds[k], w, sizeof(w)) != want ||
+				    (kinds[k] == KVS_DIGEST_ADLER32 &&
+				     same_sum(v + page, v + other, 1024)));
 			/* one that did not come */
 			kvs_digest_init(&d, kinds[k], sizeof(v));
 			assert_int_equal(kvs_digest_add(&d, page + 1024,
