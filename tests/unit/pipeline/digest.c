@@ -379,6 +379,33 @@ static void digest_over_4_gib(void **state)
 	free(zero);
 }
 
+/* One piece of more bytes than an int counts; no memory is behind it. */
+static void digest_large_piece(void **state)
+{
+	const uint64_t len = 2048 * MIB + 4097;
+	struct kvs_digest once, sparse;
+	unsigned char page[100];
+	unsigned int k;
+	void *zero;
+
+	(void)state;
+	zero = mmap(NULL, len, PROT_READ,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	assert_true(zero != MAP_FAILED);
+	memset(page, 0x5a, sizeof(page));
+	for (k = 0; k < KVS_ARRAY_SIZE(kinds); k++) {
+		kvs_digest_init(&once, kinds[k], sizeof(page) + len);
+		sparse = once;
+		assert_int_equal(kvs_digest_add(&sparse, 0, page, 100), 0);
+		assert_int_equal(kvs_digest_add(&once, 0, page, 100), 0);
+		assert_int_equal(kvs_digest_add(&once, 100, zero, len), 0);
+		assert_true(once.bytes == once.total);
+		assert_int_equal(kvs_digest_value(&once),
+				 kvs_digest_value(&sparse));
+	}
+	munmap(zero, len);
+}
+
 /* CRC over zero bytes by squaring the matrix of one zero bit. */
 static uint32_t matrix_times(const uint32_t *m, uint32_t v)
 {
@@ -490,6 +517,7 @@ int main(void)
 		cmocka_unit_test(digest_sees_damage),
 		cmocka_unit_test(digest_refuses),
 		cmocka_unit_test(digest_over_4_gib),
+		cmocka_unit_test(digest_large_piece),
 		cmocka_unit_test(digest_far_places),
 		cmocka_unit_test(digest_reads_only_the_piece),
 	};
