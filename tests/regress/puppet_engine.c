@@ -16,11 +16,19 @@
 
 #define PE_FDS (1 + KVS_ATTACH_POOLS_MAX)
 
+static int pe_connect(int fd, const struct sockaddr_un *sa)
+{
+	while (connect(fd, (const struct sockaddr *)sa, sizeof(*sa)))
+		if (errno != EINTR)
+			return errno == EISCONN ? 0 : -errno;
+	return 0;
+}
+
 int pe_dial(const char *path)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
 	struct timeval tv = { 10, 0 };
-	int fd, ret;
+	int fd, ret = 0;
 
 	assert_true(strlen(path) < sizeof(sa.sun_path));
 	memcpy(sa.sun_path, path, strlen(path));
@@ -29,8 +37,8 @@ int pe_dial(const char *path)
 		return -errno;
 	if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)) ||
 	    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv)) ||
-	    connect(fd, (struct sockaddr *)&sa, sizeof(sa))) {
-		ret = -errno;
+	    (ret = pe_connect(fd, &sa))) {
+		ret = ret ? ret : -errno;
 		close(fd);
 		return ret;
 	}

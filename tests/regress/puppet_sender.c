@@ -19,6 +19,25 @@
 
 /* ---- sockets -------------------------------------------------------------- */
 
+/* An interrupted connect() goes on by itself. */
+static int ps_connect(int fd, const struct sockaddr_in *sa)
+{
+	struct pollfd p = { .fd = fd, .events = POLLOUT };
+	socklen_t len = sizeof(int);
+	int err = 0;
+
+	if (!connect(fd, (const struct sockaddr *)sa, sizeof(*sa)))
+		return 0;
+	if (errno != EINTR)
+		return -errno;
+	while (poll(&p, 1, PS_TIMEOUT * 1000) < 0)
+		if (errno != EINTR)
+			return -errno;
+	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len))
+		return -errno;
+	return -err;
+}
+
 int ps_dial(unsigned int port)
 {
 	struct sockaddr_in sa = {
@@ -28,19 +47,20 @@ int ps_dial(unsigned int port)
 	};
 	struct timeval tv = { PS_TIMEOUT, 0 };
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	int on = 1, ret;
+	int on = 1, ret = 0;
 
 	if (fd < 0)
 		return -errno;
 	if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)) ||
 	    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv)) ||
-	    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) ||
-	    connect(fd, (struct sockaddr *)&sa, sizeof(sa))) {
+	    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)))
 		ret = -errno;
-		close(fd);
-		return ret;
-	}
-	return fd;
+	if (!ret)
+		ret = ps_connect(fd, &sa);
+	if (!ret)
+		return fd;
+	close(fd);
+	return ret;
 }
 
 long ps_write(int fd, const void *buf, size_t len)
