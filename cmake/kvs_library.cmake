@@ -28,6 +28,10 @@ endfunction()
 
 # Component dev is what a program that uses the library needs.
 function(kvs_install)
+  if(KVS_MUTATE)
+    install(CODE "message(FATAL_ERROR \"a build with KVS_MUTATE is for tests\")")
+    return()
+  endif()
   install(TARGETS kvstage LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
                                   COMPONENT dev)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/kvstage

@@ -3,6 +3,8 @@
 
 #include <errno.h>
 
+#include "lib/rule.h"
+
 #define DRAIN_MAGIC 0x6b764472u
 
 #define KVS_NAME_(n, s) [KVS_PARTY_##n] = s,
@@ -109,18 +111,16 @@ enum kvs_drain_outcome kvs_drain_outcome(const struct kvs_drain *d)
 	return d->revoked ? KVS_DRAIN_REVOKED : KVS_DRAIN_DRAINED;
 }
 
-/*
- * Ends the drain if it can end. The owner may be gone on return, so this is
- * the last thing that each caller does.
- */
-static void end_if_done(struct kvs_drain *d)
+/* R1: as long as one is left, the memory stays away. */
+static bool party_left(const struct kvs_drain *d)
+{
+	return d->live && KVS_RULE(R1, HOLD);
+}
+
+static void end(struct kvs_drain *d)
 {
 	struct kvs_party *p, *tmp;
 
-	if (d->live || d->busy)
-		return;
-	if (d->state != KVS_DRAIN_ARMED && d->state != KVS_DRAIN_STUCK)
-		return;
 	d->state = KVS_DRAIN_OVER;
 	d->over_at = kvs_clock_now(d->clock);
 	kvs_timer_cancel(d->timers, &d->hold);
@@ -130,6 +130,18 @@ static void end_if_done(struct kvs_drain *d)
 	d->stats->total[kvs_drain_outcome(d)][d->last_proof]++;
 	if (d->over)
 		d->over(d);
+}
+
+/*
+ * Ends the drain if it can end. The owner may be gone on return, so this is
+ * the last thing that each caller does.
+ */
+static void end_if_done(struct kvs_drain *d)
+{
+	if (party_left(d) || d->busy)
+		return;
+	if (d->state == KVS_DRAIN_ARMED || d->state == KVS_DRAIN_STUCK)
+		end(d);
 }
 
 static void take_out(struct kvs_party *p, enum kvs_proof proof)
@@ -228,7 +240,10 @@ static void hold_expired(struct kvs_timer *t)
 	struct kvs_drain *d = kvs_container_of(t, struct kvs_drain, hold);
 
 	KVS_CHECK_MAGIC(d, DRAIN_MAGIC);
-	revoke_walk(d, false);
+	if (KVS_RULE(R8, REVOKE))
+		revoke_walk(d, false);
+	else
+		end(d);
 }
 
 void kvs_drain_arm(struct kvs_drain *d)
@@ -241,7 +256,7 @@ void kvs_drain_arm(struct kvs_drain *d)
 		return;
 	d->state = KVS_DRAIN_ARMED;
 	d->armed_at = kvs_clock_now(d->clock);
-	if (!d->live) {
+	if (!party_left(d)) {
 		end_if_done(d);
 		return;
 	}
@@ -260,24 +275,36 @@ static int ignore(struct kvs_drain *d, enum kvs_ack_ignored why, int err)
 	return err;
 }
 
+/* Any party of a kind: acknowledgements as a mere number. */
+static struct kvs_party *first_of(struct kvs_drain *d, enum kvs_party_kind kind)
+{
+	struct kvs_party *p;
+
+	kvs_list_for_each_entry(p, &d->parties, node)
+		if (p->ops->kind == kind)
+			return p;
+	return NULL;
+}
+
 int kvs_drain_ack(struct kvs_drain *d, enum kvs_party_kind kind, uint64_t id,
 		  uint64_t generation)
 {
 	struct kvs_party *p;
 
 	KVS_CHECK_MAGIC(d, DRAIN_MAGIC);
-	if (!generation)
+	if (!generation && KVS_RULE(R3, GENERATION))
 		return ignore(d, KVS_ACK_IGNORED_MALFORMED, -EINVAL);
-	if (generation != d->generation)
+	if (generation != d->generation && KVS_RULE(R3, GENERATION))
 		return ignore(d, KVS_ACK_IGNORED_STALE, -ESTALE);
 	if (d->state == KVS_DRAIN_OPEN)
 		return ignore(d, KVS_ACK_IGNORED_NOT_ARMED, -EBUSY);
-	p = find_in(&d->parties, kind, id);
+	p = KVS_RULE(R3, DISTINCT) ? find_in(&d->parties, kind, id)
+				   : first_of(d, kind);
 	if (!p && find_in(&d->acked, kind, id))
 		return ignore(d, KVS_ACK_IGNORED_DUPLICATE, -EALREADY);
 	if (!p)
 		return ignore(d, KVS_ACK_IGNORED_UNKNOWN_PARTY, -ENOENT);
-	if (p->poisoned)
+	if (p->poisoned && KVS_RULE(R5, IGNORE))
 		return ignore(d, KVS_ACK_IGNORED_POISONED, -ECANCELED);
 	take_out(p, KVS_PROOF_ALL_ACKNOWLEDGED);
 	p->acked = true;
@@ -294,7 +321,7 @@ int kvs_drain_poison(struct kvs_drain *d, enum kvs_party_kind kind, uint64_t id)
 	p = find_in(&d->parties, kind, id);
 	if (!p)
 		return -ENOENT;
-	if (p->poisoned)
+	if (p->poisoned || !KVS_RULE(R5, REVOKE))
 		return 0;
 	p->poisoned = true;
 	if (d->state == KVS_DRAIN_OPEN || p->revoking)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/rule.h"
 #include "pipeline/engine_internal.h"
 #include "pipeline/layout.h"
 
@@ -254,6 +255,9 @@ bool kvs_eng_room_live(struct kvs_engine *e, struct kvs_eng_room *r)
 	case KVS_ENG_PHASE_CLAIMED:
 		return !kvs_eng_room_final(e, r);
 	case KVS_ENG_PHASE_COPYING:
+		if (!KVS_RULE(R13, DEVICE) &&
+		    e->local[r->slot] == KVS_ENG_FAILED)
+			return false;
 		return kvs_device_query(r->device, &r->copy) == -EINPROGRESS;
 	case KVS_ENG_PHASE_OPEN:
 	case KVS_ENG_PHASE_COPIED:

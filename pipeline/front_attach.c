@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "lib/log.h"
+#include "lib/rule.h"
 #include "pipeline/front.h"
 #include "pipeline/front_internal.h"
 #include "pipeline/layout.h"
@@ -91,7 +92,7 @@ static int attach_capacity(struct kvs_front_engine *e, char *err, size_t errlen)
 	uint64_t pool = e->f->nodes[e->home].region->size / per;
 	uint64_t m = l->max_context;
 
-	if (!m)
+	if (!m || !KVS_RULE(R11, ATTACH))
 		return 0;
 	if (l->capacity && l->capacity < m)
 		snprintf(err, errlen,

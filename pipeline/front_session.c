@@ -14,6 +14,7 @@
 #include "lib/assert.h"
 #include "lib/err.h"
 #include "lib/log.h"
+#include "lib/rule.h"
 #include "pipeline/front.h"
 #include "pipeline/layout.h"
 
@@ -230,7 +231,8 @@ static int session_capacity(struct kvs_session *s, const struct kvs_layout *e,
 {
 	uint64_t m = common_context(s->layout, e);
 
-	if (!m || !s->layout->capacity || s->layout->capacity >= m)
+	if (!m || !s->layout->capacity || s->layout->capacity >= m ||
+	    !KVS_RULE(R11, SESSION))
 		return 0;
 	snprintf(err, errlen,
 		 "prefill KV capacity is %llu tokens, one maximum-length "

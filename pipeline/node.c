@@ -10,6 +10,7 @@
 #include "lib/assert.h"
 #include "lib/err.h"
 #include "lib/log.h"
+#include "lib/rule.h"
 #include "pipeline/node_internal.h"
 
 /* A sender's data connection: one chunk at a time is in flight on it. */
@@ -249,6 +250,22 @@ static void node_teardown(struct kvs_node *n)
 	kvs_worker_abandon(n->worker);
 }
 
+void kvs_node_turn(struct kvs_node *n, uint64_t wait)
+{
+	if (!KVS_RULE(R14, ORDER))
+		kvs_worker_turn(n->worker);
+	/* Completions before deadlines (R14): the transport first, then the
+	 * posts, then the worker's timers. */
+	kvs_transport_poll(n->transport, wait);
+	kvs_mailbox_run(&n->mailbox);
+	/* A receive that ends in here may free memory that a turn hands on; a
+	 * turn may stop further receives. */
+	do {
+		node_deferred(n);
+		kvs_worker_turn(n->worker);
+	} while (n->deferred);
+}
+
 static void *node_main(void *arg)
 {
 	struct kvs_node *n = arg;
@@ -261,16 +278,7 @@ static void *node_main(void *arg)
 		wait = next == KVS_TIME_NEVER ? KVS_TIME_NEVER
 		       : next > now	      ? next - now
 					      : 0;
-		/* Completions before deadlines (R14): the transport first,
-		 * then the posts, then the worker's timers. */
-		kvs_transport_poll(n->transport, wait);
-		kvs_mailbox_run(&n->mailbox);
-		/* A receive that ends in here may free memory that a turn
-		 * hands on; a turn may stop further receives. */
-		do {
-			node_deferred(n);
-			kvs_worker_turn(n->worker);
-		} while (n->deferred);
+		kvs_node_turn(n, wait);
 	}
 	/* The stopper may still be in the wake-up of this transport. */
 	while (sem_wait(&n->woken))

@@ -9,6 +9,7 @@
 
 #include "lib/assert.h"
 #include "lib/log.h"
+#include "lib/rule.h"
 #include "pipeline/layout.h"
 #include "pipeline/room_internal.h"
 #include "pipeline/worker.h"
@@ -71,7 +72,8 @@ static void room_tell_status(struct kvs_room *r)
 
 static void room_deadline(struct kvs_room *r, uint64_t after)
 {
-	uint64_t at = kvs_clock_now(r->w->clock) + after;
+	uint64_t at = after + (KVS_RULE(R14, START) ? kvs_clock_now(r->w->clock)
+						    : r->admit_at);
 
 	/* Out of memory for a timer: better no deadline than a lost room;
 	 * the engine's abort still ends it. */
@@ -84,6 +86,8 @@ static void room_deadline_fired(struct kvs_timer *t)
 {
 	struct kvs_room *r = kvs_container_of(t, struct kvs_room, deadline);
 
+	if (!KVS_RULE(R7, DEADLINE))
+		return;
 	switch (r->state) {
 	case KVS_ROOM_WAITING:
 		kvs_room_fail(r, KVS_CAUSE_ADMISSION_TIMEOUT, ETIME,
@@ -283,7 +287,7 @@ int kvs_room_create(struct kvs_worker *w, struct kvs_worker_engine *e,
 			 (unsigned long long)q->tokens);
 		return res;
 	}
-	res = room_check_fit(w, &g, err, errlen);
+	res = KVS_RULE(R11, FIT) ? room_check_fit(w, &g, err, errlen) : 0;
 	if (res)
 		goto out_geometry;
 	res = -ENOMEM;
@@ -420,7 +424,8 @@ void kvs_room_grant(struct kvs_room *r, struct kvs_room_rank *k)
 		room_deadline(r, w->set->transfer_timeout);
 		room_tell_status(r);
 	}
-	if (w->set->hold_require_ack)
+	if (w->set->hold_require_ack &&
+	    (k->expected || KVS_RULE(R3, ZERO_BYTE)))
 		KVS_ASSERT(!kvs_drain_join(&r->drain, &k->party));
 	k->granted = true;
 	w->o.out->to_peer(w->o.arg, k->session->id, &m);
@@ -491,7 +496,7 @@ static void room_try_ready(struct kvs_room *r)
 static void room_check_complete(struct kvs_room *r)
 {
 	if (r->state == KVS_ROOM_RECEIVING && r->ranks_last == r->n_ranks &&
-	    r->received == r->expected) {
+	    (r->received == r->expected || !KVS_RULE(R9, SEEN))) {
 		room_move(r, KVS_ROOM_SEALING);
 		room_tell_status(r);
 	}
@@ -517,7 +522,7 @@ int kvs_room_last(struct kvs_room *r, uint32_t rank, uint64_t bytes)
 		return 0; /* failed meanwhile: the sender has been told */
 	if (k->last || bytes > k->expected)
 		return -EPROTO;
-	if (bytes < k->expected) {
+	if (bytes < k->expected && KVS_RULE(R9, TOTALS)) {
 		kvs_room_first_missing(r, k, where, sizeof(where));
 		kvs_room_fail(r, KVS_CAUSE_MISSING_BYTES, ENODATA,
 			      "rank %u sent %llu of %llu bytes; first missing: "
@@ -541,7 +546,8 @@ int kvs_room_commit(struct kvs_room *r)
 	room_move(r, KVS_ROOM_COMMITTING);
 	kvs_timer_cancel(&r->w->timers, &r->deadline);
 	kvs_extents_set_state(&r->ext, KVS_EXTENT_COMMITTING);
-	KVS_ASSERT(!kvs_drain_join(&r->drain, &r->copy));
+	if (KVS_RULE(R13, COMMIT))
+		KVS_ASSERT(!kvs_drain_join(&r->drain, &r->copy));
 	room_tell_status(r);
 	return 0;
 }
@@ -623,6 +629,13 @@ static void room_poison_mute(struct kvs_room *r)
 			kvs_drain_poison(&r->drain, KVS_PARTY_RANK, i);
 }
 
+/* R7: an abort or anything else, there is this one way. */
+static void room_arm(struct kvs_room *r)
+{
+	if (r->cause == KVS_CAUSE_ENGINE_ABORT || KVS_RULE(R7, EVERY_END))
+		kvs_drain_arm(&r->drain);
+}
+
 int kvs_room_fail(struct kvs_room *r, enum kvs_room_cause cause, int err,
 		  const char *fmt, ...)
 {
@@ -676,15 +689,19 @@ int kvs_room_fail(struct kvs_room *r, enum kvs_room_cause cause, int err,
 	room_move(r, KVS_ROOM_DRAINING);
 	/* R2: armed before anybody is told, so that no answer can come too
 	 * early. May be over, and the memory released, on return. */
-	kvs_drain_arm(&r->drain);
+	if (KVS_RULE(R2, ARM_FIRST))
+		room_arm(r);
 	if (tell_ranks)
 		room_tell_abort(r, err, text);
+	if (!KVS_RULE(R2, ARM_FIRST))
+		room_arm(r);
 	kvs_room_tell_failed(r, err, text);
 	kvs_worker_ended(r->w, r->generation, err);
 	r->w->o.out->room_over(r->w->o.arg, r->id, r->generation, err);
 	if (kvs_drain_is_over(&r->drain))
 		return 0;
 	room_stop_receives(r);
-	room_poison_mute(r);
+	if (KVS_RULE(R5, MUTE))
+		room_poison_mute(r);
 	return 0;
 }

@@ -6,6 +6,7 @@
 #include "lib/err.h"
 #include "lib/log.h"
 #include "lib/rng.h"
+#include "lib/rule.h"
 #include "pipeline/sender_internal.h"
 #include "pipeline/wire_text.h"
 
@@ -140,7 +141,7 @@ void kvs_send_room_fail(struct kvs_send_room *r, int err, const char *text,
 	kvs_timer_cancel(&r->s->timers, &r->timer);
 	kvs_list_del(&r->run_node);
 	pthread_mutex_lock(&r->lock);
-	r->shut = true;
+	r->shut = KVS_RULE(R4, SHUT);
 	pthread_mutex_unlock(&r->lock);
 	kvs_log_debug("sender: room %llu gen %llu: failed: %s: %s",
 		      (unsigned long long)r->id,
@@ -153,7 +154,7 @@ void kvs_send_room_poison(struct kvs_send_room *r, int err, const char *text)
 {
 	if (r->state == KVS_SEND_DONE)
 		return;
-	if (!r->poison)
+	if (!r->poison && KVS_RULE(R5, POISON))
 		r->poison = err;
 	kvs_send_room_fail(r, err, text, true);
 	kvs_send_room_dirty(r);
@@ -350,7 +351,8 @@ void kvs_send_room_aborted(struct kvs_sender *s, const struct kvs_msg_abort *m)
 		r = kvs_send_room_find_live(s, m->room);
 		if (!r || r->state != KVS_SEND_OPENING || !r->opened ||
 		    kvs_send_past_known(&s->past, m->room, m->generation)) {
-			answer_forgotten(s, m);
+			if (KVS_RULE(R6, FORGOTTEN))
+				answer_forgotten(s, m);
 			return;
 		}
 		r->generation = m->generation;
@@ -447,8 +449,11 @@ static void send_last(struct kvs_send_room *r)
  */
 static void answer_aborts(struct kvs_send_room *r)
 {
-	if (!r->poison && atomic_load(&r->outstanding))
+	if (!r->poison && atomic_load(&r->outstanding) &&
+	    KVS_RULE(R4, OUTSTANDING))
 		return;
+	if (r->aborts && !KVS_RULE(R6, EACH))
+		r->aborts = 1;
 	for (; r->aborts; r->aborts--) {
 		if (r->poison)
 			say_abort(r->s, KVS_WIRE_ABORT_NAK, r->id,

@@ -8,6 +8,7 @@
 
 #include "lib/assert.h"
 #include "lib/log.h"
+#include "lib/rule.h"
 #include "pipeline/layout.h"
 #include "pipeline/room_internal.h"
 
@@ -95,6 +96,12 @@ int kvs_worker_engine_add(struct kvs_worker *w, uint32_t number,
 	return 0;
 }
 
+/* R12: READY is decided, and only its engine may still give it up. */
+static bool worker_undecided(const struct kvs_room *r)
+{
+	return r->state < KVS_ROOM_READY || !KVS_RULE(R12, FINAL);
+}
+
 void kvs_worker_engine_lost(struct kvs_worker *w, uint32_t number, bool proof)
 {
 	struct kvs_worker_engine *e;
@@ -105,8 +112,10 @@ void kvs_worker_engine_lost(struct kvs_worker *w, uint32_t number, bool proof)
 			continue;
 		e->gone = true;
 		kvs_list_for_each_entry_safe(r, tmp, &e->rooms, engine_node) {
-			kvs_room_fail(r, KVS_CAUSE_ENGINE_LOST, ECONNRESET,
-				      "the decode engine is gone");
+			if (KVS_RULE(R7, ENGINE_LOST))
+				kvs_room_fail(r, KVS_CAUSE_ENGINE_LOST,
+					      ECONNRESET,
+					      "the decode engine is gone");
 			if (proof)
 				kvs_party_leave(&r->copy,
 						KVS_PROOF_PROCESS_EXIT);
@@ -152,10 +161,10 @@ static void session_ranks_lost(struct kvs_worker_session *s,
 				   session_node);
 		kvs_list_del(&k->session_node);
 		k->session = NULL;
-		if (k->room->state < KVS_ROOM_READY)
+		if (worker_undecided(k->room) && KVS_RULE(R7, SESSION_LOST))
 			kvs_room_fail(k->room, cause, err, "rank %u: %s",
 				      k->rank, why);
-		if (k->party.drain)
+		if (k->party.drain && KVS_RULE(R5, LOST))
 			kvs_drain_poison(&k->room->drain, KVS_PARTY_RANK,
 					 k->rank);
 	}
@@ -183,7 +192,7 @@ void kvs_worker_conn_lost(struct kvs_worker *w, uint64_t session, int err)
 		return;
 	kvs_list_for_each_entry(k, &s->ranks, session_node)
 		if (k->room->state == KVS_ROOM_RECEIVING &&
-		    k->received < k->expected)
+		    k->received < k->expected && KVS_RULE(R7, CONN_LOST))
 			kvs_room_fail(k->room, KVS_CAUSE_PEER_LOST, -err,
 				      "rank %u: a data connection broke",
 				      k->rank);
@@ -373,7 +382,8 @@ static void worker_nak(struct kvs_worker *w, struct kvs_worker_session *s,
 	struct kvs_room *r = kvs_u64map_get(&w->rooms, m->generation);
 
 	if (r && r->id == m->room && m->rank < r->n_ranks &&
-	    r->ranks[m->rank].session == s && r->ranks[m->rank].party.drain)
+	    r->ranks[m->rank].session == s && r->ranks[m->rank].party.drain &&
+	    KVS_RULE(R5, NAK))
 		kvs_drain_poison(&r->drain, KVS_PARTY_RANK, m->rank);
 	else if (s->acks_not_awaited)
 		s->acks_not_awaited--;
@@ -401,7 +411,8 @@ int kvs_worker_message(struct kvs_worker *w, uint64_t session,
 	case KVS_WIRE_ABORT:
 		k = worker_rank(w, s, m->abort.room, m->abort.generation,
 				m->abort.rank, &foreign);
-		if (k && k->room->state < KVS_ROOM_READY)
+		if (k && worker_undecided(k->room) &&
+		    KVS_RULE(R7, SENDER_ABORT))
 			kvs_room_fail(
 				k->room, KVS_CAUSE_SENDER_ABORT,
 				m->abort.err ? (int)m->abort.err : ECANCELED,
@@ -416,7 +427,8 @@ int kvs_worker_message(struct kvs_worker *w, uint64_t session,
 	case KVS_WIRE_REFUSE:
 		k = worker_rank(w, s, m->refuse.room, m->refuse.generation,
 				m->refuse.rank, &foreign);
-		if (k && k->room->state < KVS_ROOM_READY)
+		if (k && worker_undecided(k->room) &&
+		    KVS_RULE(R7, SENDER_REFUSED))
 			kvs_room_fail(
 				k->room, KVS_CAUSE_SENDER_REFUSED,
 				m->refuse.err ? (int)m->refuse.err : ECANCELED,
@@ -541,7 +553,7 @@ void kvs_worker_shutdown(struct kvs_worker *w)
 
 	w->shutting_down = true;
 	while ((r = kvs_u64map_next(&w->rooms, &pos)))
-		if (r->state < KVS_ROOM_READY)
+		if (worker_undecided(r))
 			kvs_room_fail(r, KVS_CAUSE_SHUTDOWN, ESHUTDOWN,
 				      "the daemon is going down");
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "lib/assert.h"
+#include "lib/rule.h"
 #include "pipeline/layout.h"
 #include "pipeline/room_internal.h"
 #include "pipeline/worker.h"
@@ -155,6 +156,8 @@ void kvs_worker_receive_end(struct kvs_worker *w, struct kvs_receive *rx,
 		kvs_room_placed(r, k, got);
 		return;
 	}
+	if (!KVS_RULE(R7, RECEIVE_FAILED))
+		return;
 	kvs_room_fail(r, KVS_CAUSE_PEER_LOST, ECONNRESET,
 		      "rank %u: connection ended %llu bytes into a chunk of "
 		      "%llu",
