@@ -135,6 +135,14 @@ static int kvs_geometry_place(struct kvs_geometry *g, uint64_t segment)
 	return 0;
 }
 
+static bool kvs_layout_has_paged(const struct kvs_layout *l)
+{
+	for (uint32_t b = 0; b < l->n_buffers; b++)
+		if (kvs_buffer_kind_is_paged(l->buffers[b].kind))
+			return true;
+	return false;
+}
+
 int kvs_geometry_init(struct kvs_geometry *g, const struct kvs_layout *l,
 		      uint64_t tokens, uint32_t extent_tokens, uint64_t segment,
 		      uint32_t n_ranks, uint32_t aux_len)
@@ -152,7 +160,10 @@ int kvs_geometry_init(struct kvs_geometry *g, const struct kvs_layout *l,
 	g->layout = l;
 	g->tokens = tokens;
 	g->pages = (uint32_t)pages;
-	g->extent_pages = extent_tokens / l->page_size;
+	/* A model with state only: nothing grows with the tokens, and an
+	 * extent without bytes could not be allocated. */
+	g->extent_pages = kvs_layout_has_paged(l) ? extent_tokens / l->page_size
+						  : g->pages;
 	extents = (pages + g->extent_pages - 1) / g->extent_pages;
 	if (extents > KVS_EXTENTS_MAX) {
 		err = -E2BIG;

@@ -8,7 +8,8 @@
  * follow one another in layout order, pages in order, each run starting on a
  * 64-byte border. The last extent also holds, after those, the runs of the
  * fixed-count buffers and then one aux area per rank. The last page of a
- * request may be partial: it travels and is stored whole.
+ * request may be partial: it travels and is stored whole. A layout without
+ * paged buffers (state only) has one extent, however many tokens.
  *
  * Every number comes from the decode engine's admit and layout.
  */

@@ -716,6 +716,50 @@ static void test_refuse_while_waiting(void **state)
 	rig_down(&g);
 }
 
+/* A model that keeps only state: one extent, however long the prompt. */
+static void test_state_only(void **state)
+{
+	struct kvs_layer_buffer b = { KVS_BUFFER_MAMBA, 0, 4096, 3 };
+	struct kvs_layout l = { .size = sizeof(l),
+				.page_size = 4,
+				.dtype = KVS_DTYPE_BF16,
+				.n_buffers = 1,
+				.buffers = &b };
+	struct kvs_rank_slice all = { 0, 1 };
+	struct kvs_room_request q = { .room = 7,
+				      .generation = 1,
+				      .engine = RIG_ENGINE,
+				      .peer = "p",
+				      .tokens = 100000,
+				      .n_ranks = 1,
+				      .ranks = &all };
+	enum kvs_proto_error why;
+	struct kvs_msg_chunk m = { .room = 7,
+				   .generation = 1,
+				   .kind = KVS_BUFFER_MAMBA,
+				   .len = 3 * 4096 };
+	struct kvs_receive rx = { 0 };
+	void *addr;
+
+	(void)state;
+	rig_up(&g, 64);
+	rig_sessions(&g, 1);
+	kvs_worker_engine_lost(g.w, RIG_ENGINE, true);
+	kvs_worker_turn(g.w);
+	assert_int_equal(kvs_worker_engine_add(g.w, RIG_ENGINE, &l), 0);
+	kvs_worker_admit(g.w, &q);
+	assert_int_equal(rig_status(&g, 0), KVS_STATUS_ADMITTED);
+	rig_open(&g, 7, 1, 0);
+	assert_int_equal(
+		kvs_worker_receive_begin(g.w, 100, &m, &rx, &addr, &why), 0);
+	assert_non_null(addr);
+	kvs_worker_receive_end(g.w, &rx, 0, m.len);
+	rig_last(&g, 7, 1, 0, m.len);
+	assert_int_equal(rig_status(&g, 0), KVS_STATUS_READY);
+	rig_packet(&g, KVS_PACKET_ABORT, 0, 1, 0);
+	rig_down(&g);
+}
+
 /* A room whose ranks do not cover each layer once is refused before it
  * exists. */
 static void test_slices(void **state)
@@ -801,6 +845,7 @@ int main(void)
 		cmocka_unit_test(test_session_lost),
 		cmocka_unit_test(test_open_refused),
 		cmocka_unit_test(test_refuse_while_waiting),
+		cmocka_unit_test(test_state_only),
 		cmocka_unit_test(test_slices),
 		cmocka_unit_test(test_shutdown),
 	};
