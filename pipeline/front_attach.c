@@ -49,7 +49,7 @@ static int attach_check_pidfd(int fd, pid_t pid)
 	while (fgets(line, sizeof(line), f))
 		if (sscanf(line, "Pid: %ld", &got) == 1)
 			ret = got == (long)pid ? 0 : -EACCES;
-	fclose(f);
+	(void)fclose(f);
 	return ret;
 }
 
