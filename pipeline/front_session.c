@@ -121,6 +121,13 @@ static void session_supersede(struct kvs_session *s)
 					"a newer connection of this rank came");
 }
 
+static uint64_t digest_cap(const char *kind)
+{
+	if (!strcmp(kind, "crc32c"))
+		return KVS_CAP_CRC32C;
+	return !strcmp(kind, "adler32") ? KVS_CAP_ADLER32 : 0;
+}
+
 static int session_hello_control(struct kvs_session *s,
 				 const struct kvs_msg_hello *h)
 {
@@ -147,7 +154,11 @@ static int session_hello_control(struct kvs_session *s,
 	session_supersede(s);
 	m.hello.version_min = KVS_WIRE_VERSION_MAX;
 	m.hello.version_max = KVS_WIRE_VERSION_MAX;
-	m.hello.caps = KVS_CAP_GENERATION | KVS_CAP_DRAIN_ACK;
+	/* From here on only the digest in use, if both sides have it. */
+	s->caps &= ~(KVS_CAP_CRC32C | KVS_CAP_ADLER32);
+	s->caps |= h->caps & digest_cap(f->settings.checksum_kind);
+	m.hello.caps = KVS_CAP_GENERATION | KVS_CAP_DRAIN_ACK |
+		       digest_cap(f->settings.checksum_kind);
 	m.hello.instance = f->instance;
 	m.hello.session = s->id;
 	m.hello.rank = h->rank;

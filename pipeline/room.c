@@ -332,6 +332,12 @@ out_geometry:
 	return res;
 }
 
+static void room_rank_fini(struct kvs_room_rank *k)
+{
+	kvs_list_del(&k->session_node);
+	kvs_digest_map_fini(&k->map);
+}
+
 void kvs_room_destroy(struct kvs_room *r)
 {
 	KVS_CHECK_MAGIC(r, KVS_ROOM_MAGIC);
@@ -339,7 +345,7 @@ void kvs_room_destroy(struct kvs_room *r)
 	KVS_ASSERT(kvs_list_empty(&r->receives));
 	kvs_timer_cancel(&r->w->timers, &r->deadline);
 	for (uint32_t i = 0; i < r->n_ranks; i++)
-		kvs_list_del(&r->ranks[i].session_node);
+		room_rank_fini(&r->ranks[i]);
 	kvs_list_del(&r->engine_node);
 	kvs_list_del(&r->dead_node);
 	kvs_u64map_del(&r->w->rooms, r->generation);
@@ -431,6 +437,28 @@ void kvs_room_grant(struct kvs_room *r, struct kvs_room_rank *k)
 	w->o.out->to_peer(w->o.arg, k->session->id, &m);
 }
 
+static int room_digest_begin(struct kvs_room *r, struct kvs_room_rank *k,
+			     enum kvs_digest_kind kind)
+{
+	const struct kvs_rank_slice slice = { k->first_layer, k->n_layers };
+	enum kvs_digest_kind want = KVS_DIGEST_NONE;
+	int ret;
+
+	(void)kvs_digest_kind_parse(r->w->set->checksum_kind, &want);
+	if (kind == KVS_DIGEST_NONE) {
+		r->w->stats.checksum_skipped += want != KVS_DIGEST_NONE;
+		return 0;
+	}
+	ret = kvs_digest_map_init(&k->map, r->geo.layout, r->geo.tokens,
+				  r->geo.extent_pages *
+					  r->geo.layout->page_size,
+				  &slice, r->geo.aux_len);
+	if (ret)
+		return ret;
+	kvs_digest_init(&k->digest, kind, k->map.total);
+	return 0;
+}
+
 int kvs_room_open(struct kvs_room *r, struct kvs_worker_session *s,
 		  uint32_t rank, uint64_t tokens, char *err, size_t errlen)
 {
@@ -456,10 +484,33 @@ int kvs_room_open(struct kvs_room *r, struct kvs_worker_session *s,
 		snprintf(err, errlen, "rank %u has opened it already", rank);
 		return -EEXIST;
 	}
+	if (room_digest_begin(r, k, s->digest)) {
+		snprintf(err, errlen, "no memory for the checksum");
+		return -EAGAIN;
+	}
 	k->session = s;
 	kvs_list_add_tail(&s->ranks, &k->session_node);
 	if (r->state == KVS_ROOM_ADMITTED || r->state == KVS_ROOM_RECEIVING)
 		kvs_room_grant(r, k);
+	return 0;
+}
+
+/* What arrived is what was sent, or the room fails (never the process). */
+static int room_check_digests(struct kvs_room *r)
+{
+	for (uint32_t i = 0; i < r->n_ranks; i++) {
+		const struct kvs_room_rank *k = &r->ranks[i];
+		uint32_t have = kvs_digest_value(&k->digest);
+
+		if (k->digest.kind == KVS_DIGEST_NONE || have == k->sent_digest)
+			continue;
+		kvs_room_fail(r, KVS_CAUSE_CHECKSUM, EBADMSG,
+			      "rank %u: %s of what was sent is %08x, of what "
+			      "arrived %08x",
+			      i, kvs_digest_kind_name(k->digest.kind),
+			      k->sent_digest, have);
+		return -EBADMSG;
+	}
 	return 0;
 }
 
@@ -469,7 +520,7 @@ static void room_try_ready(struct kvs_room *r)
 {
 	for (uint32_t i = 0; i < r->n_ranks; i++)
 		kvs_party_leave(&r->ranks[i].party, KVS_PROOF_RECEIVE_REAPED);
-	if (r->drain.live)
+	if (r->drain.live || room_check_digests(r))
 		return;
 	room_move(r, KVS_ROOM_READY);
 	kvs_extents_set_state(&r->ext, KVS_EXTENT_STAGED);
@@ -513,24 +564,28 @@ void kvs_room_placed(struct kvs_room *r, struct kvs_room_rank *k,
 	room_check_complete(r);
 }
 
-int kvs_room_last(struct kvs_room *r, uint32_t rank, uint64_t bytes)
+int kvs_room_last(struct kvs_room *r, const struct kvs_msg_last *m)
 {
-	struct kvs_room_rank *k = &r->ranks[rank];
+	struct kvs_room_rank *k = &r->ranks[m->rank];
+	uint64_t bytes = m->bytes;
 	char where[128];
 
 	if (r->state != KVS_ROOM_RECEIVING)
 		return 0; /* failed meanwhile: the sender has been told */
-	if (k->last || bytes > k->expected)
+	if (k->last || bytes > k->expected ||
+	    (k->digest.kind != KVS_DIGEST_NONE &&
+	     m->digest_kind != k->digest.kind))
 		return -EPROTO;
 	if (bytes < k->expected && KVS_RULE(R9, TOTALS)) {
 		kvs_room_first_missing(r, k, where, sizeof(where));
 		kvs_room_fail(r, KVS_CAUSE_MISSING_BYTES, ENODATA,
 			      "rank %u sent %llu of %llu bytes; first missing: "
 			      "%s",
-			      rank, (unsigned long long)bytes,
+			      m->rank, (unsigned long long)bytes,
 			      (unsigned long long)k->expected, where);
 		return 0;
 	}
+	k->sent_digest = m->digest;
 	k->last = true;
 	r->ranks_last++;
 	room_check_complete(r);
@@ -682,6 +737,10 @@ int kvs_room_fail(struct kvs_room *r, enum kvs_room_cause cause, int err,
 		     (unsigned long long)r->generation, kvs_cause_name[cause],
 		     kvs_room_state_name[r->state], text);
 	kvs_timer_cancel(&r->w->timers, &r->deadline);
+	if (cause == KVS_CAUSE_CHECKSUM && r->w->set->checksum_fatal) {
+		kvs_log_err("checksum.fatal: a mismatch ends the daemon");
+		abort();
+	}
 	r->failed = true;
 	r->cause = cause;
 	r->w->stats.failures[cause]++;

@@ -23,6 +23,8 @@
 #include "lib/timer.h"
 #include "pinned/drain.h"
 #include "pinned/pool.h"
+#include "pipeline/digest.h"
+#include "pipeline/digest_map.h"
 #include "pipeline/geometry.h"
 #include "pipeline/ranges.h"
 #include "pipeline/stats.h"
@@ -76,6 +78,9 @@ struct kvs_room_rank {
 	uint32_t n_layers;
 	uint64_t expected; /* bytes, from the engine's admit */
 	uint64_t received; /* bytes placed */
+	struct kvs_digest_map map; /* only with a digest */
+	struct kvs_digest digest; /* of what was placed */
+	uint32_t sent_digest; /* from LAST */
 	bool granted; /* GRANT sent */
 	bool last; /* LAST came and its total was right */
 	bool told; /* ABORT sent */
@@ -155,7 +160,7 @@ void kvs_room_queue(struct kvs_room *r);
 int kvs_room_open(struct kvs_room *r, struct kvs_worker_session *s,
 		  uint32_t rank, uint64_t tokens, char *err, size_t errlen);
 /* A rank says it has sent everything. -EPROTO: totals or order. */
-int kvs_room_last(struct kvs_room *r, uint32_t rank, uint64_t bytes);
+int kvs_room_last(struct kvs_room *r, const struct kvs_msg_last *m);
 /* Bytes were placed for a rank. */
 void kvs_room_placed(struct kvs_room *r, struct kvs_room_rank *k,
 		     uint64_t bytes);

@@ -81,7 +81,8 @@ void kvs_sender_hello(struct kvs_sender *s, struct kvs_msg *ret,
 			.version_min = KVS_WIRE_VERSION_MIN,
 			.version_max = KVS_WIRE_VERSION_MAX,
 			.role = (uint16_t)role,
-			.caps = KVS_CAP_DRAIN_ACK | KVS_CAP_GENERATION,
+			.caps = KVS_CAP_DRAIN_ACK | KVS_CAP_GENERATION |
+				KVS_CAP_CRC32C | KVS_CAP_ADLER32,
 			.instance = s->instance,
 			.session = role == KVS_ROLE_DATA ? s->session : 0,
 			.rank = s->rank,
@@ -138,6 +139,9 @@ static int got_hello(struct kvs_sender *s, const struct kvs_msg_hello *h)
 	if (h->role != KVS_ROLE_CONTROL || !h->session)
 		return -EPROTO;
 	s->session = h->session;
+	s->digest = h->caps & KVS_CAP_CRC32C	? KVS_DIGEST_CRC32C
+		    : h->caps & KVS_CAP_ADLER32 ? KVS_DIGEST_ADLER32
+						: KVS_DIGEST_NONE;
 	s->keepalive = (uint64_t)h->keepalive_ms * KVS_NSEC_PER_MSEC;
 	if (s->keepalive && s->keepalive < KVS_SEND_KEEPALIVE_MIN)
 		s->keepalive = KVS_SEND_KEEPALIVE_MIN;

@@ -5,6 +5,7 @@
 
 #include "lib/err.h"
 #include "lib/log.h"
+#include "pipeline/layout.h"
 #include "pipeline/sender_internal.h"
 
 #define KVS_SEND_RETRY_MIN (10 * KVS_NSEC_PER_MSEC)
@@ -336,7 +337,34 @@ static struct kvs_send_chunk *chunk_create(struct kvs_send_room *r,
 	return k;
 }
 
-static void chunk_send(struct kvs_send_chunk *k, struct kvs_send_slot *sl,
+/* The bytes are read here and by the kernel soon after: hot once. */
+static void chunk_digest(struct kvs_send_room *r, const struct kvs_msg_chunk *m,
+			 const struct iovec *iov, size_t n)
+{
+	uint64_t at;
+	int b;
+
+	if (r->digest.kind == KVS_DIGEST_NONE)
+		return;
+	if (m->kind == KVS_KIND_AUX) {
+		if (kvs_digest_map_aux(&r->map, m->offset, m->len, &at))
+			return;
+	} else {
+		b = kvs_layout_find(r->s->layout, m->kind, m->layer);
+		if (b < 0 || kvs_digest_map_run(&r->map, m->extent, (uint32_t)b,
+						m->offset, m->len, &at))
+			return;
+	}
+	/* A place that is not the rank's adds nothing; the daemon refuses
+	 * such a chunk anyway. */
+	for (size_t i = 0; i < n; i++) {
+		(void)kvs_digest_add(&r->digest, at, iov[i].iov_base,
+				     iov[i].iov_len);
+		at += iov[i].iov_len;
+	}
+}
+
+static bool chunk_send(struct kvs_send_chunk *k, struct kvs_send_slot *sl,
 		       const struct kvs_gather *before)
 {
 	struct kvs_send_room *r = k->room;
@@ -353,7 +381,7 @@ static void chunk_send(struct kvs_send_chunk *k, struct kvs_send_slot *sl,
 	k->slot = sl;
 	if (!kvs_conn_write(sl->conn, &k->tx)) {
 		r->used |= 1ULL << sl->index;
-		return;
+		return true;
 	}
 	/* closing, and not one byte of this was taken: back it goes */
 	j->g = *before;
@@ -365,6 +393,7 @@ static void chunk_send(struct kvs_send_chunk *k, struct kvs_send_slot *sl,
 	atomic_fetch_sub(&r->outstanding, 1);
 	sl->state = KVS_SEND_SLOT_CLOSING;
 	free(k);
+	return false;
 }
 
 static bool window_open(const struct kvs_send_worker *w)
@@ -418,7 +447,8 @@ static bool push_one(struct kvs_send_worker *w)
 			kvs_send_room_fail(r, ENOMEM, "out of memory", true);
 			return true;
 		}
-		chunk_send(k, sl, &before);
+		if (chunk_send(k, sl, &before))
+			chunk_digest(r, &m.chunk, w->s->iov, n);
 	} else {
 		kvs_list_del(&j->node);
 		kvs_send_job_put(r, j);

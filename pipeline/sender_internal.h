@@ -30,6 +30,8 @@
 #include "lib/list.h"
 #include "lib/mpsc.h"
 #include "lib/timer.h"
+#include "pipeline/digest.h"
+#include "pipeline/digest_map.h"
 #include "pipeline/wire.h"
 #include "rdma/transport.h"
 
@@ -209,6 +211,8 @@ struct kvs_send_room {
 	uint32_t first_layer;
 	uint32_t n_layers;
 	uint32_t aux_len;
+	struct kvs_digest_map map; /* only with a digest */
+	struct kvs_digest digest; /* of what was cut */
 	bool finish; /* totals follow the last byte */
 	bool complete; /* COMPLETE came */
 	bool closed; /* the caller is through */
@@ -317,6 +321,7 @@ struct kvs_sender {
 	uint64_t connect_until; /* ns */
 	uint64_t backoff; /* ns */
 	uint64_t session;
+	enum kvs_digest_kind digest; /* what the daemon wants of LAST */
 	uint64_t keepalive; /* ns; 0: none */
 	struct kvs_timer keepalive_timer;
 	uint64_t keepalive_seq;

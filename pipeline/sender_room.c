@@ -74,6 +74,7 @@ void kvs_send_room_free(struct kvs_send_room *r)
 	r->magic = 0;
 	free(r->seen);
 	free(r->items);
+	kvs_digest_map_fini(&r->map);
 	free(r);
 }
 
@@ -224,6 +225,21 @@ static const char *aux_wrong(const struct kvs_send_room *r,
 	return NULL;
 }
 
+static int digest_begin(struct kvs_send_room *r, const struct kvs_msg_grant *g)
+{
+	const struct kvs_rank_slice slice = { g->first_layer, g->n_layers };
+	int err;
+
+	if (r->s->digest == KVS_DIGEST_NONE)
+		return 0;
+	err = kvs_digest_map_init(&r->map, r->s->layout, r->tokens,
+				  g->extent_tokens, &slice, g->aux_len);
+	if (err)
+		return err;
+	kvs_digest_init(&r->digest, r->s->digest, r->map.total);
+	return 0;
+}
+
 static void take_grant(struct kvs_send_room *r, const struct kvs_msg_grant *g)
 {
 	struct kvs_sender *s = r->s;
@@ -252,6 +268,11 @@ static void take_grant(struct kvs_send_room *r, const struct kvs_msg_grant *g)
 	}
 	if (wrong) {
 		kvs_send_room_fail(r, EPROTO, wrong, true);
+		return;
+	}
+	if (digest_begin(r, g)) {
+		kvs_send_room_fail(r, ENOMEM, "no memory for the checksum",
+				   true);
 		return;
 	}
 	r->worker = kvs_send_worker_get(s, g->worker);
@@ -436,6 +457,8 @@ static void send_last(struct kvs_send_room *r)
 			.generation = r->generation,
 			.rank = r->s->rank,
 			.bytes = r->bytes,
+			.digest_kind = (uint16_t)r->digest.kind,
+			.digest = kvs_digest_value(&r->digest),
 		},
 	};
 

@@ -28,6 +28,7 @@
 	X(TRANSFER_TIMEOUT, "transfer_timeout")                          \
 	X(CLAIM_TIMEOUT, "claim_timeout")                                \
 	X(MISSING_BYTES, "missing_bytes")                                \
+	X(CHECKSUM, "checksum")                                          \
 	X(PROTOCOL, "protocol")                                          \
 	X(LAYOUT, "layout")                                              \
 	X(COPY_FAILED, "copy_failed")                                    \
@@ -86,6 +87,7 @@ struct kvs_worker_stats {
 	uint64_t failures[KVS_CAUSE_MAX];
 	uint64_t admits[KVS_ADMIT_MAX];
 	uint64_t protocol_errors[KVS_PROTO_MAX];
+	uint64_t checksum_skipped; /* rooms' ranks that could not give one */
 	uint64_t late_bytes; /* arrived for a room that was over */
 	uint64_t received_bytes; /* placed in extents */
 	struct kvs_drain_stats drains;

@@ -63,6 +63,10 @@ enum kvs_wire_type { KVS_WIRE_TYPES(KVS_ENUM_) KVS_WIRE_TYPE_MAX };
 #define KVS_CAP_DRAIN_ACK (1ULL << 0) /* answers ABORT */
 #define KVS_CAP_GENERATION (1ULL << 1) /* carries generations; required */
 #define KVS_CAP_ONE_SIDED (1ULL << 2) /* writes by RDMA */
+/* Sender: can compute this digest. Daemon: LAST must carry it, if both say
+ * so; at most one bit. */
+#define KVS_CAP_CRC32C (1ULL << 3)
+#define KVS_CAP_ADLER32 (1ULL << 4)
 
 /* Roles (HELLO) */
 #define KVS_ROLE_CONTROL 0

@@ -141,6 +141,9 @@ int kvs_worker_session_add(struct kvs_worker *w, uint64_t id, const char *peer,
 	snprintf(s->peer, sizeof(s->peer), "%s", peer);
 	s->rank = rank;
 	s->acks = caps & KVS_CAP_DRAIN_ACK;
+	s->digest = caps & KVS_CAP_CRC32C    ? KVS_DIGEST_CRC32C
+		    : caps & KVS_CAP_ADLER32 ? KVS_DIGEST_ADLER32
+					     : KVS_DIGEST_NONE;
 	kvs_list_init(&s->ranks);
 	ret = kvs_u64map_add(&w->sessions, id, s);
 	if (ret)
@@ -404,7 +407,7 @@ int kvs_worker_message(struct kvs_worker *w, uint64_t session,
 	case KVS_WIRE_LAST:
 		k = worker_rank(w, s, m->last.room, m->last.generation,
 				m->last.rank, &foreign);
-		if (k && kvs_room_last(k->room, k->rank, m->last.bytes))
+		if (k && kvs_room_last(k->room, &m->last))
 			return worker_violation(w, session, KVS_PROTO_TOTALS,
 						"totals of LAST");
 		break;

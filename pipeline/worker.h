@@ -29,6 +29,8 @@ struct kvs_receive {
 	struct kvs_room_rank *rank;
 	struct kvs_list node; /* on room->receives */
 	uint64_t len;
+	const void *addr; /* where it is placed */
+	uint64_t stream_at; /* its place in the rank's digest stream */
 	void *conn; /* the owner's */
 };
 
@@ -91,6 +93,7 @@ struct kvs_worker_session {
 	char peer[KVS_PEER_NAME];
 	uint32_t rank;
 	bool acks; /* has the drain_ack capability */
+	enum kvs_digest_kind digest; /* its LAST carries this one */
 	struct kvs_list ranks; /* struct kvs_room_rank bound to it */
 	uint64_t acks_not_awaited; /* ABORTs sent without waiting for an
 				    * answer; their answers are no stray ones */

@@ -57,6 +57,20 @@ static int chunk_place(const struct kvs_room *r, const struct kvs_room_rank *k,
 	return 0;
 }
 
+/* Where the same chunk lies in the stream that the rank's digest is of. */
+static int chunk_stream(const struct kvs_room_rank *k,
+			const struct kvs_msg_chunk *m, uint64_t *ret_at)
+{
+	if (k->digest.kind == KVS_DIGEST_NONE)
+		return 0;
+	if (m->kind == KVS_KIND_AUX)
+		return kvs_digest_map_aux(&k->map, m->offset, m->len, ret_at);
+	return kvs_digest_map_run(&k->map, m->extent,
+				  (uint32_t)kvs_layout_find(k->map.layout,
+							    m->kind, m->layer),
+				  m->offset, m->len, ret_at);
+}
+
 static int receive_violation(struct kvs_worker *w, uint64_t session,
 			     enum kvs_proto_error reason, const char *why,
 			     enum kvs_proto_error *ret_reason)
@@ -95,7 +109,7 @@ int kvs_worker_receive_begin(struct kvs_worker *w, uint64_t session,
 	 * and overtakes chunks. Its total is what was granted, so a byte too
 	 * many lies outside, or overlaps. */
 	k = &r->ranks[m->rank];
-	if (chunk_place(r, k, m, &off))
+	if (chunk_place(r, k, m, &off) || chunk_stream(k, m, &rx->stream_at))
 		return receive_violation(w, session, KVS_PROTO_RANGE,
 					 "chunk outside what was granted",
 					 ret_reason);
@@ -119,6 +133,7 @@ int kvs_worker_receive_begin(struct kvs_worker *w, uint64_t session,
 	rx->rank = k;
 	kvs_list_add_tail(&r->receives, &rx->node);
 	*ret_addr = (char *)kvs_extent_addr(&r->ext, m->extent) + off;
+	rx->addr = *ret_addr;
 	return 0;
 }
 
@@ -153,6 +168,10 @@ void kvs_worker_receive_end(struct kvs_worker *w, struct kvs_receive *rx,
 	}
 	kvs_party_leave(&rx->party, KVS_PROOF_RECEIVE_REAPED);
 	if (!status && got == rx->len) {
+		/* While the bytes are hot; the place was checked before. */
+		if (k->digest.kind != KVS_DIGEST_NONE)
+			(void)kvs_digest_add(&k->digest, rx->stream_at,
+					     rx->addr, rx->len);
 		kvs_room_placed(r, k, got);
 		return;
 	}

@@ -716,6 +716,73 @@ static void test_refuse_while_waiting(void **state)
 	rig_down(&g);
 }
 
+static uint64_t digest_room(uint64_t room, uint32_t slot, uint16_t kind,
+			    uint32_t xor)
+{
+	struct kvs_msg m = { .type = KVS_WIRE_LAST };
+	uint64_t gen = rig_admit(&g, room, slot, 1, 1);
+	struct kvs_digest d;
+
+	/* one page of k 0, k 1, v 0, v 1: the stream in that order */
+	kvs_digest_init(&d, KVS_DIGEST_CRC32C, PAGE);
+	rig_open(&g, room, gen, 0);
+	for (unsigned int i = 4; i-- > 0;) {
+		struct kvs_receive rx;
+		void *addr;
+
+		assert_int_equal(rig_begin(&g, &rx, room, gen, 0, i / 2, i % 2,
+					   0, 1, &addr),
+				 0);
+		memset(addr, (int)(i + 1), 1024);
+		assert_int_equal(kvs_digest_add(&d, i * 1024, addr, 1024), 0);
+		kvs_worker_receive_end(g.w, &rx, 0, 1024);
+	}
+	m.last = (struct kvs_msg_last){ .room = room,
+					.generation = gen,
+					.bytes = PAGE,
+					.digest_kind = kind,
+					.digest = kvs_digest_value(&d) ^ xor};
+	kvs_worker_message(g.w, 100, &m);
+	return gen;
+}
+
+/* checksum.kind: what arrived must be what was sent, or the room fails and
+ * nothing else does; a sender that leaves its digest out breaks the protocol;
+ * one that cannot compute any is counted. */
+static void test_checksum(void **state)
+{
+	unsigned int pos = 0;
+	uint64_t gen;
+
+	(void)state;
+	rig_up(&g, 64);
+	snprintf(g.set.checksum_kind, sizeof(g.set.checksum_kind), "crc32c");
+	assert_int_equal(kvs_worker_session_add(g.w, 100, "p", 0,
+						KVS_CAP_DRAIN_ACK |
+							KVS_CAP_CRC32C),
+			 0);
+	gen = digest_room(1, 0, KVS_DIGEST_CRC32C, 0);
+	assert_int_equal(rig_status(&g, 0), KVS_STATUS_READY);
+	digest_room(2, 1, KVS_DIGEST_CRC32C, 0x100);
+	assert_int_equal(rig_errno(&g, 1), EBADMSG);
+	assert_int_equal(g.w->stats.failures[KVS_CAUSE_CHECKSUM], 1);
+	assert_int_equal(rig_status(&g, 0), KVS_STATUS_READY);
+	assert_null(rig_find(&g, RIG_CLOSE, &pos));
+	digest_room(3, 2, KVS_DIGEST_NONE, 0);
+	pos = 0;
+	assert_non_null(rig_find(&g, RIG_CLOSE, &pos));
+	assert_int_equal(rig_status(&g, 2), KVS_STATUS_RECEIVING);
+	kvs_worker_session_lost(g.w, 100, -EPROTO, "protocol");
+	assert_int_equal(g.w->stats.checksum_skipped, 0);
+	rig_sessions(&g, 1);
+	digest_room(4, 3, KVS_DIGEST_NONE, 0);
+	assert_int_equal(rig_status(&g, 3), KVS_STATUS_READY);
+	assert_int_equal(g.w->stats.checksum_skipped, 1);
+	rig_packet(&g, KVS_PACKET_ABORT, 0, gen, 0);
+	rig_packet(&g, KVS_PACKET_ABORT, 3, gen + 3, 0);
+	rig_down(&g);
+}
+
 /* A model that keeps only state: one extent, however long the prompt. */
 static void test_state_only(void **state)
 {
@@ -845,6 +912,7 @@ int main(void)
 		cmocka_unit_test(test_session_lost),
 		cmocka_unit_test(test_open_refused),
 		cmocka_unit_test(test_refuse_while_waiting),
+		cmocka_unit_test(test_checksum),
 		cmocka_unit_test(test_state_only),
 		cmocka_unit_test(test_slices),
 		cmocka_unit_test(test_shutdown),
