@@ -80,7 +80,7 @@ static void ack_only_after_completion(void **state)
 
 	(void)state;
 	rig_start(g);
-	for (id = 1; id <= 20; id++) {
+	for (id = 1; id <= 4; id++) {
 		struct kvs_send_room *r;
 		struct rig_room *w;
 		struct rig_event e;
@@ -355,11 +355,12 @@ static void others_go_on(void **state)
 	rig_start(g);
 	a = stuck_room(g, 1, 7, &wa);
 	b = stuck_room(g, 2, 8, &wb);
-	assert_int_equal(kvs_send_finish(b), 0);
 	rig_abort(g, 1, 7);
 	rig_quiet(g);
 	g->hold = false;
 	expect_answer(g, KVS_WIRE_ABORT_ACK, 1, 7);
+	/* only now, or its LAST may come before that answer */
+	assert_int_equal(kvs_send_finish(b), 0);
 	rig_finish_room(g, wb);
 	assert_int_equal(rig_wait(g, RIG_DONE, 2, 0).status, 0);
 	rig_check_pages(g, wb, map);
