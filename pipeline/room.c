@@ -82,6 +82,38 @@ static void room_deadline(struct kvs_room *r, uint64_t after)
 			      (unsigned long long)r->id);
 }
 
+/* Every rank has open.timeout to open, counted from the memory; all together
+ * have transfer.timeout, from the first OPEN. */
+static void room_deadline_receiving(struct kvs_room *r)
+{
+	uint64_t now = kvs_clock_now(r->w->clock);
+	uint64_t at = r->open_at + r->w->set->transfer_timeout;
+
+	if (r->ranks_granted < r->n_ranks &&
+	    at > r->memory_at + r->w->set->open_timeout)
+		at = r->memory_at + r->w->set->open_timeout;
+	room_deadline(r, at > now ? at - now : 0);
+}
+
+static void room_receiving_too_long(struct kvs_room *r)
+{
+	uint64_t now = kvs_clock_now(r->w->clock);
+	uint32_t i = 0;
+
+	if (r->ranks_granted == r->n_ranks ||
+	    now >= r->open_at + r->w->set->transfer_timeout) {
+		kvs_room_fail(r, KVS_CAUSE_TRANSFER_TIMEOUT, ETIMEDOUT,
+			      "%llu of %llu bytes within transfer.timeout",
+			      (unsigned long long)r->received,
+			      (unsigned long long)r->expected);
+		return;
+	}
+	while (r->ranks[i].granted)
+		i++;
+	kvs_room_fail(r, KVS_CAUSE_OPEN_TIMEOUT, ETIME,
+		      "rank %u did not open the room within open.timeout", i);
+}
+
 static void room_deadline_fired(struct kvs_timer *t)
 {
 	struct kvs_room *r = kvs_container_of(t, struct kvs_room, deadline);
@@ -99,10 +131,7 @@ static void room_deadline_fired(struct kvs_timer *t)
 		break;
 	case KVS_ROOM_RECEIVING:
 	case KVS_ROOM_SEALING:
-		kvs_room_fail(r, KVS_CAUSE_TRANSFER_TIMEOUT, ETIMEDOUT,
-			      "%llu of %llu bytes within transfer.timeout",
-			      (unsigned long long)r->received,
-			      (unsigned long long)r->expected);
+		room_receiving_too_long(r);
 		break;
 	case KVS_ROOM_READY:
 		kvs_room_fail(r, KVS_CAUSE_CLAIM_TIMEOUT, ETIME,
@@ -385,6 +414,7 @@ int kvs_room_take_memory(struct kvs_room *r)
 	kvs_hist_record(&w->stats.admit_wait,
 			kvs_clock_now(w->clock) - r->admit_at);
 	room_move(r, KVS_ROOM_ADMITTED);
+	r->memory_at = r->since;
 	room_deadline(r, w->set->open_timeout);
 	room_tell_status(r);
 	for (uint32_t i = 0; i < r->n_ranks && r->state < KVS_ROOM_SEALING; i++)
@@ -427,13 +457,15 @@ void kvs_room_grant(struct kvs_room *r, struct kvs_room_rank *k)
 		room_move(r, KVS_ROOM_RECEIVING);
 		kvs_extents_set_state(&r->ext, KVS_EXTENT_GRANTED);
 		r->open_at = r->since;
-		room_deadline(r, w->set->transfer_timeout);
+		room_deadline_receiving(r);
 		room_tell_status(r);
 	}
 	if (w->set->hold_require_ack &&
 	    (k->expected || KVS_RULE(R3, ZERO_BYTE)))
 		KVS_ASSERT(!kvs_drain_join(&r->drain, &k->party));
 	k->granted = true;
+	if (++r->ranks_granted == r->n_ranks)
+		room_deadline_receiving(r);
 	w->o.out->to_peer(w->o.arg, k->session->id, &m);
 }
 

@@ -42,7 +42,8 @@ struct kvs_worker_session;
 	 * of a rank. Ends: open.timeout, abort. */ \
 	X(ADMITTED, "admitted")                                                  \
 	/* holds: extents (granted). Moves on: every expected byte of every    \
-	 * rank. Ends: transfer.timeout, lost peer, abort by either side. */ \
+	 * rank. Ends: open.timeout while a rank has not opened,               \
+	 * transfer.timeout, lost peer, abort by either side. */ \
 	X(RECEIVING, "receiving")                                                \
 	/* holds: extents (granted), closing the grants, then checking. Moves  \
 	 * on: proof that nobody writes. Ends: missing bytes, abort. */ \
@@ -123,10 +124,12 @@ struct kvs_room {
 	struct kvs_timer deadline; /* of the present state */
 	uint64_t since; /* ns, of the present state */
 	uint64_t admit_at;
+	uint64_t memory_at; /* ADMITTED: ranks may open from then on */
 	uint64_t open_at; /* first OPEN */
 
 	uint64_t expected;
 	uint64_t received;
+	uint32_t ranks_granted;
 	uint32_t ranks_last; /* ranks whose LAST came */
 
 	enum kvs_room_cause cause; /* why it failed */
