@@ -363,11 +363,12 @@ static void worker_ack(struct kvs_worker *w, struct kvs_worker_session *s,
 	struct kvs_room *r = kvs_u64map_get(&w->rooms, m->generation);
 
 	/* A room whose drain is over is no room any more, though it is
-	 * deleted only at the end of the turn. The session may be a newer
-	 * one of that rank. */
+	 * deleted only at the end of the turn. Only the very session that
+	 * was granted, and asked, can answer (R3): a newer one of that rank
+	 * knows nothing of what the old one has under way. */
 	if (r && !kvs_drain_is_over(&r->drain) && r->id == m->room &&
-	    m->rank == s->rank && !strcmp(s->peer, r->peer) &&
-	    m->rank < r->n_ranks && w->set->hold_require_ack) {
+	    m->rank < r->n_ranks && r->ranks[m->rank].session == s &&
+	    w->set->hold_require_ack) {
 		(void)kvs_drain_ack(&r->drain, KVS_PARTY_RANK, m->rank,
 				    m->generation);
 		return;
