@@ -184,6 +184,15 @@ void kvs_drain_init(struct kvs_drain *d, const struct kvs_drain_opts *o);
 /* Asserts the drain is over, or open with no party ever joined. */
 void kvs_drain_fini(struct kvs_drain *d);
 
+/**
+ * kvs_drain_expose() - the memory can be reached from now on
+ * @proof: what it will be the proof of, when armed with no party alive
+ *
+ * For memory whose parties come and go (receives): that none is there is
+ * then the proof, and not that nobody ever could reach it.
+ */
+void kvs_drain_expose(struct kvs_drain *d, enum kvs_proof proof);
+
 void kvs_party_init(struct kvs_party *p, const struct kvs_party_ops *ops,
 		    uint64_t id);
 /**

@@ -176,13 +176,23 @@ void kvs_front_open(struct kvs_session *s, const struct kvs_entry *e,
 	struct kvs_front_engine *engine = kvs_front_engine(f, e->engine);
 	struct kvs_node *n = &f->nodes[e->node];
 	char text[KVS_WIRE_TEXT];
+	int ret = 0;
 
 	/* A foreign peer or rank is the node's to refuse: nothing of its
 	 * layout is looked at. */
-	if (engine && !strcmp(e->peer, s->peer) && m->rank < e->n_ranks &&
-	    m->rank == s->rank &&
-	    kvs_session_match(s, engine, &e->ranks[m->rank], text,
-			      sizeof(text))) {
+	if (engine && !strcmp(e->peer, s->peer)) {
+		/* Ranks that do not exist could never send their part. */
+		if (s->n_ranks < e->n_ranks) {
+			snprintf(text, sizeof(text),
+				 "n_ranks: prefill %u, the engine asked for %u",
+				 s->n_ranks, e->n_ranks);
+			ret = -EPROTOTYPE;
+		} else if (m->rank < e->n_ranks && m->rank == s->rank) {
+			ret = kvs_session_match(s, engine, &e->ranks[m->rank],
+						text, sizeof(text));
+		}
+	}
+	if (ret) {
 		kvs_session_refuse(s, m, e->generation, EPROTOTYPE, text);
 		kvs_node_abort(n, e->generation, KVS_CAUSE_LAYOUT, EPROTOTYPE,
 			       text);

@@ -113,17 +113,25 @@ static int attach_capacity(struct kvs_front_engine *e, char *err, size_t errlen)
 	return 0;
 }
 
-static uint32_t attach_home(struct kvs_front_engine *e, int node,
-			    const char *pci)
+/* The node asked for must have a pool; the one next to the GPU may not. */
+static int attach_home(struct kvs_front_engine *e, int node, const char *pci,
+		       char *err, size_t errlen)
 {
 	struct kvs_front *f = e->f;
+	int near = node;
 
 	if (node < 0 && *pci)
-		(void)kvs_topology_pci_node(f->topo, pci, &node);
-	for (unsigned int i = 0; i < f->n_nodes; i++)
-		if (f->nodes[i].numa == node)
-			return i;
-	return 0;
+		(void)kvs_topology_pci_node(f->topo, pci, &near);
+	for (unsigned int i = 0; i < f->n_nodes; i++) {
+		if (f->nodes[i].numa != near)
+			continue;
+		e->home = i;
+		return 0;
+	}
+	if (node < 0)
+		return 0;
+	snprintf(err, errlen, "node: %d has no pool (pool.nodes)", node);
+	return -ENXIO;
 }
 
 static int attach_status_page(struct kvs_front_engine *e)
@@ -252,7 +260,9 @@ static int attach_check(struct kvs_front_engine *e,
 	ret = attach_layout(e, a, len, err, errlen);
 	if (ret)
 		return ret;
-	e->home = attach_home(e, a->node, a->pci);
+	ret = attach_home(e, a->node, a->pci, err, errlen);
+	if (ret)
+		return ret;
 	ret = attach_capacity(e, err, errlen);
 	if (ret)
 		return ret;

@@ -53,12 +53,36 @@ static const char *admit_invalid(const struct kvs_front_engine *e,
 	return NULL;
 }
 
-static uint32_t admit_node(const struct kvs_front_engine *e, int node)
+/* Index of the node a room goes to; -ENXIO when it names one without a pool. */
+static int admit_node(const struct kvs_front_engine *e, int node)
 {
+	if (node < 0)
+		return (int)e->home;
 	for (unsigned int i = 0; i < e->f->n_nodes; i++)
-		if (node >= 0 && e->f->nodes[i].numa == node)
-			return i;
-	return e->home;
+		if (e->f->nodes[i].numa == node)
+			return (int)i;
+	return -ENXIO;
+}
+
+/* R11: the engine's own limits come first; nothing exists of the room yet. */
+static int admit_limits(const struct kvs_front_engine *e, uint64_t tokens,
+			char *text, size_t len)
+{
+	const struct kvs_layout *l = e->layout;
+
+	if (l->max_context && tokens > l->max_context)
+		snprintf(text, len,
+			 "%llu tokens, the engine's max_context is %llu",
+			 (unsigned long long)tokens,
+			 (unsigned long long)l->max_context);
+	else if (l->capacity && tokens > l->capacity)
+		snprintf(text, len,
+			 "%llu tokens, the engine's device KV capacity is %llu",
+			 (unsigned long long)tokens,
+			 (unsigned long long)l->capacity);
+	else
+		return 0;
+	return -E2BIG;
 }
 
 static void packet_admit(struct kvs_front_engine *e,
@@ -66,9 +90,9 @@ static void packet_admit(struct kvs_front_engine *e,
 {
 	struct kvs_front *f = e->f;
 	struct kvs_room_request q = { 0 };
+	char text[128];
 	const char *why;
-	uint32_t node;
-	int ret;
+	int node, ret;
 
 	if (len < sizeof(*p) || p->n_ranks > KVS_RANKS_MAX ||
 	    len != sizeof(*p) + p->n_ranks * sizeof(p->ranks[0]) ||
@@ -81,11 +105,22 @@ static void packet_admit(struct kvs_front_engine *e,
 		return;
 	}
 	node = admit_node(e, p->node);
-	q.generation = ++f->next_generation << KVS_NODE_BITS | node;
+	q.generation = ++f->next_generation << KVS_NODE_BITS |
+		       (node < 0 ? e->home : (uint32_t)node);
 	why = admit_invalid(e, p);
 	if (why) {
 		admit_refuse(e, p, q.generation, KVS_ADMIT_INVALID, EINVAL,
 			     why);
+		return;
+	}
+	if (node < 0) {
+		snprintf(text, sizeof(text), "node: %d has no pool", p->node);
+		admit_refuse(e, p, q.generation, KVS_ADMIT_INVALID, ENXIO,
+			     text);
+		return;
+	}
+	if (admit_limits(e, p->tokens, text, sizeof(text))) {
+		admit_refuse(e, p, q.generation, KVS_ADMIT_NOFIT, E2BIG, text);
 		return;
 	}
 	if (f->draining) {
@@ -102,7 +137,7 @@ static void packet_admit(struct kvs_front_engine *e,
 	q.aux_len = p->aux_len;
 	q.n_ranks = p->n_ranks;
 	q.ranks = p->ranks;
-	ret = kvs_directory_add(f, &q, node);
+	ret = kvs_directory_add(f, &q, (uint32_t)node);
 	if (ret == -EEXIST) {
 		admit_refuse(e, p, q.generation, KVS_ADMIT_DUPLICATE, EEXIST,
 			     "a live room has this id");

@@ -312,8 +312,12 @@ int kvs_room_create(struct kvs_worker *w, struct kvs_worker_engine *e,
 				kvs_pool_segment(w->pool), q->n_ranks,
 				q->aux_len);
 	if (res) {
-		snprintf(err, errlen, "%llu tokens cannot be laid out",
-			 (unsigned long long)q->tokens);
+		snprintf(
+			err, errlen,
+			"%llu tokens cannot be laid out: a room has at most "
+			"%u tokens and %u extents of %u tokens (extent.tokens)",
+			(unsigned long long)q->tokens, KVS_TOKENS_MAX,
+			KVS_EXTENTS_MAX, e->extent_tokens);
 		return res;
 	}
 	res = KVS_RULE(R11, FIT) ? room_check_fit(w, &g, err, errlen) : 0;
@@ -456,6 +460,7 @@ void kvs_room_grant(struct kvs_room *r, struct kvs_room_rank *k)
 	if (r->state == KVS_ROOM_ADMITTED) {
 		room_move(r, KVS_ROOM_RECEIVING);
 		kvs_extents_set_state(&r->ext, KVS_EXTENT_GRANTED);
+		kvs_drain_expose(&r->drain, KVS_PROOF_RECEIVE_REAPED);
 		r->open_at = r->since;
 		room_deadline_receiving(r);
 		room_tell_status(r);

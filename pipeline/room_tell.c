@@ -20,6 +20,7 @@ unsigned int kvs_error_class(int err)
 	case EPROTOTYPE:
 	case EACCES:
 	case ERANGE:
+	case ENXIO:
 		return 400;
 	default:
 		return 503;
@@ -127,22 +128,23 @@ void kvs_room_first_missing(const struct kvs_room *r,
 void kvs_worker_inject(struct kvs_worker *w, struct kvs_room *r)
 {
 	const struct kvs_layout *l = r->geo.layout;
-	/* Spread over rooms: each takes a 64th, in different pages. */
-	uint32_t n = (w->set->inject_flip + 63) / 64;
-	uint64_t off, run, at;
+	uint64_t off, run, items, at;
 
-	if (!w->flips_left || !kvs_pool_base(w->pool))
+	/* A bit in every other page of the first extent, buffer by buffer,
+	 * until all are spent; what is left is for the next room. */
+	if (!kvs_pool_base(w->pool))
 		return;
-	for (uint32_t i = 0; i < n && w->flips_left; i++) {
-		uint32_t b = i % l->n_buffers;
-
+	for (uint32_t b = 0; b < l->n_buffers && w->flips_left; b++) {
 		if (kvs_geometry_run(&r->geo, 0, b, &off, &run))
 			return;
-		at = (uint64_t)(i / l->n_buffers) * l->buffers[b].item_len +
-		     l->buffers[b].item_len / 2;
-		if (at >= run)
-			return;
-		((unsigned char *)kvs_extent_addr(&r->ext, 0))[off + at] ^= 1;
-		w->flips_left--;
+		items = run / l->buffers[b].item_len;
+		for (uint64_t i = b % 2; i < items && w->flips_left; i += 2) {
+			at = i * l->buffers[b].item_len +
+			     (w->flips_left * 8191u) % l->buffers[b].item_len;
+			((unsigned char *)kvs_extent_addr(&r->ext,
+							  0))[off + at] ^=
+				1u << w->flips_left % 8;
+			w->flips_left--;
+		}
 	}
 }

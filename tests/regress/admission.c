@@ -111,6 +111,48 @@ static void limit_is_exact(void **state)
 	rig_down(g);
 }
 
+/* sgl-project/sglang#30233: the engine's own limit is exact as well, and it
+ * comes before anything of the room exists; so does a node without a pool. */
+static void engine_limits_are_exact(void **state)
+{
+	struct kvs_layout small = plain;
+	struct pe_room a, b;
+	struct kvs_packet_admit *q;
+	unsigned char buf[sizeof(*q) + sizeof(struct kvs_rank_slice)] = { 0 };
+	struct pe e;
+
+	(void)state;
+	start(NULL);
+	small.max_context = 40;
+	small.capacity = 100;
+	pe_up(&e, g->set.engine_socket, &small);
+	pe_admit(&e, &a, 0, 1, 41, 1);
+	pe_wait_failed(&e, &a, E2BIG);
+	assert_non_null(strstr(a.failure.text, "max_context is 40"));
+	pe_admit(&e, &b, 1, 1, 40, 1);
+	pe_wait(&e, &b, KVS_STATUS_ADMITTED);
+	rig_refresh(g);
+	assert_int_equal(rig_admits(g, KVS_ADMIT_NOFIT), 1);
+	assert_int_equal(rig_rooms(g), 1);
+
+	q = (void *)buf;
+	q->h = (struct kvs_packet){ KVS_ATTACH_MAGIC, KVS_PACKET_ADMIT };
+	q->room = 2;
+	memcpy(q->peer, "p", 2);
+	q->tokens = 16;
+	q->slot = 2;
+	q->node = 9;
+	q->n_ranks = 1;
+	q->ranks[0].n_layers = 1;
+	a = (struct pe_room){ .slot = 2 };
+	e.rooms[2] = &a;
+	assert_int_equal(pe_send(e.fd, buf, sizeof(buf), NULL, 0), 0);
+	pe_wait_failed(&e, &a, ENXIO);
+	assert_non_null(strstr(a.failure.text, "node: 9"));
+	pe_down(&e);
+	rig_down(g);
+}
+
 /* Rounding up to the next page decides, not the token. */
 static void limit_counts_pages(void **state)
 {
@@ -314,6 +356,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(limit_is_exact),
+		cmocka_unit_test(engine_limits_are_exact),
 		cmocka_unit_test(limit_counts_pages),
 		cmocka_unit_test(not_now_waits),
 		cmocka_unit_test(not_now_is_busy_without_a_queue),

@@ -269,6 +269,30 @@ static void foreigners_get_nothing(void **state)
 	rig_down(g);
 }
 
+/* An instance with fewer ranks than the engine waits for can never complete
+ * the room: both sides hear so at once, not after a timeout. */
+static void too_few_ranks(void **state)
+{
+	struct pe_room r;
+	struct ps p;
+	struct pe e;
+
+	(void)state;
+	start(&e, "60s", "1024");
+	ps_up(&p, g->port, "p", 0, 1, &layout);
+	pe_admit(&e, &r, 0, 7, 16, 2);
+	pe_wait(&e, &r, KVS_STATUS_ADMITTED);
+	assert_int_equal(ps_open(&p, 7, 16), 0);
+	expect_refuse(&p, 7, EPROTOTYPE);
+	pe_wait_failed(&e, &r, EPROTOTYPE);
+	assert_int_equal(r.failure.class, 400);
+	assert_non_null(strstr(r.failure.text,
+			       "n_ranks: prefill 1, the engine asked for 2"));
+	ps_down(&p);
+	pe_down(&e);
+	rig_down(g);
+}
+
 /* The two sides speak of another length: nobody guesses who is right. */
 static void other_length(void **state)
 {
@@ -339,6 +363,7 @@ int main(void)
 		cmocka_unit_test(ends_with_its_connection),
 		cmocka_unit_test(refused_with_its_room),
 		cmocka_unit_test(foreigners_get_nothing),
+		cmocka_unit_test(too_few_ranks),
 		cmocka_unit_test(other_length),
 		cmocka_unit_test(granted_when_there_is_memory),
 	};
