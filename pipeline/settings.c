@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/un.h>
@@ -43,7 +44,7 @@ const struct kvs_setting_desc kvs_setting_descs[] = {
 #undef KVS_SETTING
 };
 
-const unsigned int kvs_setting_count = KVS_ARRAY_SIZE(kvs_setting_descs);
+const unsigned int kvs_setting_count = KVS_SETTINGS;
 
 static const char *const kvs_setting_type_name[KVS_SETTING_TYPE_MAX] = {
 	[KVS_SETTING_SIZE] = "size",	 [KVS_SETTING_DURATION] = "duration",
@@ -305,31 +306,84 @@ int kvs_settings_reload(struct kvs_settings *s, const struct kvs_settings *from,
 	return n;
 }
 
-static int kvs_settings_check_path(const char *name, const char *path,
-				   char *err, size_t errlen)
+const char *kvs_setting_where(const struct kvs_settings_origin *o,
+			      unsigned int i, char *buf, size_t len)
+{
+	size_t used;
+
+	if (len)
+		buf[0] = '\0';
+	if (i >= KVS_SETTINGS)
+		return buf;
+	if (o->option[i]) {
+		snprintf(buf, len, "option --%s-",
+			 kvs_setting_descs[i].section);
+		used = strnlen(buf, len);
+		snprintf(buf + used, len - used, "%s",
+			 kvs_setting_descs[i].key);
+		for (; used < len && buf[used]; used++)
+			if (buf[used] == '_')
+				buf[used] = '-';
+	} else if (o->line[i]) {
+		snprintf(buf, len, "%s:%u", o->file, o->line[i]);
+	}
+	return buf;
+}
+
+/* One check of all; the first complaint is the one that is told. */
+struct kvs_settings_checker {
+	const struct kvs_settings *s;
+	const struct kvs_settings_origin *o;
+	char *err;
+	size_t errlen;
+};
+
+static int kvs_settings_bad(struct kvs_settings_checker *c, unsigned int a,
+			    unsigned int b, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+
+/* What is wrong with settings @a and @b, which may be the same one. */
+static int kvs_settings_bad(struct kvs_settings_checker *c, unsigned int a,
+			    unsigned int b, const char *fmt, ...)
+{
+	char at[512], bt[512], text[1024];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	kvs_setting_where(c->o, a, at, sizeof(at));
+	kvs_setting_where(c->o, b, bt, sizeof(bt));
+	if (a == b)
+		bt[0] = '\0';
+	snprintf(c->err, c->errlen, "%s%s%s%s%s", at, *at && *bt ? ", " : "",
+		 bt, *at || *bt ? ": " : "", text);
+	return -EINVAL;
+}
+
+static int kvs_settings_check_path(struct kvs_settings_checker *c,
+				   unsigned int i, const char *name,
+				   const char *path)
 {
 	const size_t max = sizeof(((struct sockaddr_un *)0)->sun_path) - 1;
 
-	if (!*path) {
-		snprintf(err, errlen, "%s = \"\": needs a path", name);
-		return -EINVAL;
-	}
-	if (strlen(path) > max) {
-		snprintf(err, errlen,
-			 "%s = \"%s\": a Unix socket's path has at most %zu "
-			 "bytes, this one %zu",
-			 name, path, max, strlen(path));
-		return -EINVAL;
-	}
+	if (!*path)
+		return kvs_settings_bad(c, i, i, "%s = \"\": needs a path",
+					name);
+	if (strlen(path) > max)
+		return kvs_settings_bad(c, i, i,
+					"%s = \"%s\": a Unix socket's path has "
+					"at most %zu bytes, this one %zu",
+					name, path, max, strlen(path));
 	return 0;
 }
 
 /* "auto", or node numbers with commas between, each once. */
-static int kvs_settings_check_nodes(const char *nodes, char *err, size_t errlen)
+static int kvs_settings_check_nodes(struct kvs_settings_checker *c)
 {
+	const char *nodes = c->s->pool_nodes, *p = nodes;
 	char item[KVS_STRING_MAX];
 	uint64_t seen[16] = { 0 }, v;
-	const char *p = nodes;
 
 	if (!strcmp(nodes, "auto"))
 		return 0;
@@ -338,14 +392,14 @@ static int kvs_settings_check_nodes(const char *nodes, char *err, size_t errlen)
 
 		snprintf(item, sizeof(item), "%.*s", (int)n, p);
 		if (kvs_parse_u64(item, &v) || v >= 1024 ||
-		    (seen[v / 64] & 1ULL << v % 64)) {
-			snprintf(err, errlen,
-				 "pool.nodes = \"%s\": \"%s\" is wrong; "
-				 "allowed: auto, or different node numbers "
-				 "from 0 to 1023 with commas between",
-				 nodes, item);
-			return -EINVAL;
-		}
+		    (seen[v / 64] & 1ULL << v % 64))
+			return kvs_settings_bad(
+				c, KVS_SETTING_OF_pool_nodes,
+				KVS_SETTING_OF_pool_nodes,
+				"pool.nodes = \"%s\": \"%s\" is wrong; "
+				"allowed: auto, or different node numbers "
+				"from 0 to 1023 with commas between",
+				nodes, item);
 		seen[v / 64] |= 1ULL << v % 64;
 		if (!p[n])
 			return 0;
@@ -360,48 +414,55 @@ static bool kvs_setting_port_is_zero(const char *addr)
 	return colon && !strcmp(colon, ":0");
 }
 
-int kvs_settings_check(const struct kvs_settings *s, char *err, size_t errlen)
+int kvs_settings_check_origin(const struct kvs_settings *s,
+			      const struct kvs_settings_origin *o, char *err,
+			      size_t errlen)
 {
+	struct kvs_settings_checker c = { s, o, err, errlen };
 	int ret;
 
-	ret = kvs_settings_check_path("engine.socket", s->engine_socket, err,
-				      errlen);
+	ret = kvs_settings_check_path(&c, KVS_SETTING_OF_engine_socket,
+				      "engine.socket", s->engine_socket);
 	if (!ret)
-		ret = kvs_settings_check_path("ctl.socket", s->ctl_socket, err,
-					      errlen);
+		ret = kvs_settings_check_path(&c, KVS_SETTING_OF_ctl_socket,
+					      "ctl.socket", s->ctl_socket);
 	if (!ret)
-		ret = kvs_settings_check_nodes(s->pool_nodes, err, errlen);
+		ret = kvs_settings_check_nodes(&c);
 	if (ret)
 		return ret;
-	if (!strcmp(s->engine_socket, s->ctl_socket)) {
-		snprintf(err, errlen,
-			 "engine.socket and ctl.socket are both \"%s\"; they "
-			 "must differ",
-			 s->ctl_socket);
-		return -EINVAL;
-	}
+	if (!strcmp(s->engine_socket, s->ctl_socket))
+		return kvs_settings_bad(&c, KVS_SETTING_OF_engine_socket,
+					KVS_SETTING_OF_ctl_socket,
+					"engine.socket and ctl.socket are both "
+					"\"%s\"; they must differ",
+					s->ctl_socket);
 	if (*s->listen_port_file &&
-	    !strcmp(s->listen_port_file, s->http_port_file)) {
-		snprintf(err, errlen,
-			 "listen.port_file and http.port_file are both "
-			 "\"%s\"; they must differ",
-			 s->http_port_file);
-		return -EINVAL;
-	}
+	    !strcmp(s->listen_port_file, s->http_port_file))
+		return kvs_settings_bad(&c, KVS_SETTING_OF_listen_port_file,
+					KVS_SETTING_OF_http_port_file,
+					"listen.port_file and http.port_file "
+					"are both \"%s\"; they must differ",
+					s->http_port_file);
 	if (!strcmp(s->listen_address, s->http_address) &&
-	    !kvs_setting_port_is_zero(s->http_address)) {
-		snprintf(err, errlen,
-			 "listen.address and http.address are both \"%s\"; "
-			 "they must differ",
-			 s->http_address);
-		return -EINVAL;
-	}
-	if (s->offload_size && s->offload_size < 65536) {
-		snprintf(err, errlen,
-			 "pool.offload_size = \"%" PRIu64 "\": allowed: 0, or "
-			 "64K and more, as for pool.size",
-			 s->offload_size);
-		return -EINVAL;
-	}
+	    !kvs_setting_port_is_zero(s->http_address))
+		return kvs_settings_bad(&c, KVS_SETTING_OF_listen_address,
+					KVS_SETTING_OF_http_address,
+					"listen.address and http.address are "
+					"both \"%s\"; they must differ",
+					s->http_address);
+	if (s->offload_size && s->offload_size < 65536)
+		return kvs_settings_bad(&c, KVS_SETTING_OF_offload_size,
+					KVS_SETTING_OF_offload_size,
+					"pool.offload_size = \"%" PRIu64
+					"\": allowed: 0, or 64K and more, as "
+					"for pool.size",
+					s->offload_size);
 	return 0;
+}
+
+int kvs_settings_check(const struct kvs_settings *s, char *err, size_t errlen)
+{
+	static const struct kvs_settings_origin nowhere;
+
+	return kvs_settings_check_origin(s, &nowhere, err, errlen);
 }

@@ -23,6 +23,27 @@ struct kvs_settings {
 #undef KVS_SETTING
 };
 
+#define KVS_SETTING(s, k, f, T, d, lo, hi, r, t) KVS_SETTING_OF_##f,
+enum kvs_setting_index {
+#include "pipeline/settings.def"
+	KVS_SETTINGS
+};
+#undef KVS_SETTING
+
+/**
+ * struct kvs_settings_origin - where values came from, for messages
+ * @file: the file they were read from; the caller's text
+ * @line: by setting, the line that has it; 0: not in the file
+ * @option: by setting, an option of the command line set it
+ *
+ * All zero: every value is a default.
+ */
+struct kvs_settings_origin {
+	const char *file;
+	unsigned int line[KVS_SETTINGS];
+	bool option[KVS_SETTINGS];
+};
+
 struct kvs_setting_info {
 	const char *section;
 	const char *key;
@@ -55,9 +76,20 @@ int kvs_settings_set(struct kvs_settings *s, const char *name,
  */
 int kvs_settings_load(struct kvs_settings *s, const char *path, char *err,
 		      size_t errlen);
+/* The same, and on success @o gets the file and the line of each setting. */
+int kvs_settings_load_origin(struct kvs_settings *s, const char *path,
+			     struct kvs_settings_origin *o, char *err,
+			     size_t errlen);
 
 /* Relations between settings (a message names both); 0 or -EINVAL. */
 int kvs_settings_check(const struct kvs_settings *s, char *err, size_t errlen);
+/* The same; the message begins with where the values came from. */
+int kvs_settings_check_origin(const struct kvs_settings *s,
+			      const struct kvs_settings_origin *o, char *err,
+			      size_t errlen);
+/* "FILE:LINE", "option --pool-size", or "" for a default; returns buf. */
+const char *kvs_setting_where(const struct kvs_settings_origin *o,
+			      unsigned int i, char *buf, size_t len);
 
 /* i-th setting, or NULL past the end. */
 const struct kvs_setting_info *kvs_setting_info(unsigned int i);

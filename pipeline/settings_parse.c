@@ -202,11 +202,12 @@ static void kvs_name_fold(char *name)
 			*name = '-';
 }
 
-static int kvs_setting_unknown(const char *name, char *err, size_t errlen)
+static int kvs_setting_unknown(const char *name, const char *value, char *err,
+			       size_t errlen)
 {
 	const struct kvs_setting_desc *best = &kvs_setting_descs[0];
 	unsigned int best_distance = UINT_MAX, i;
-	char folded[KVS_NAME_MAX + 1], quoted[80];
+	char folded[KVS_NAME_MAX + 1], quoted[80], shown[80];
 
 	snprintf(folded, sizeof(folded), "%s", name);
 	kvs_name_fold(folded);
@@ -224,8 +225,10 @@ static int kvs_setting_unknown(const char *name, char *err, size_t errlen)
 		}
 	}
 	snprintf(err, errlen,
-		 "there is no setting \"%s\"; the closest is \"%s.%s\"",
-		 kvs_setting_quote(name, quoted, sizeof(quoted)), best->section,
+		 "%s = \"%s\": there is no such setting; the closest is "
+		 "\"%s.%s\"",
+		 kvs_setting_quote(name, quoted, sizeof(quoted)),
+		 kvs_setting_quote(value, shown, sizeof(shown)), best->section,
 		 best->key);
 	return -ENOENT;
 }
@@ -272,7 +275,7 @@ int kvs_settings_set(struct kvs_settings *s, const char *name,
 	}
 	d = kvs_setting_by_name(name);
 	if (!d)
-		return kvs_setting_unknown(name, err, errlen);
+		return kvs_setting_unknown(name, value, err, errlen);
 	return kvs_setting_parse(d, value, s, err, errlen);
 }
 
@@ -282,7 +285,7 @@ struct kvs_settings_file {
 	FILE *f;
 	unsigned int line; /* last one read */
 	struct kvs_settings *s;
-	unsigned int *seen; /* by setting: its line, 0 = not set */
+	unsigned int *seen; /* by setting: its line, 0: not set */
 	int ret; /* first error */
 	char *err;
 	size_t errlen;
@@ -365,7 +368,7 @@ static int kvs_settings_take(void *arg, const char *section, const char *key,
 	d = kvs_setting_find(section, key);
 	if (!d) {
 		snprintf(name, sizeof(name), "%s.%s", section, key);
-		ret = kvs_setting_unknown(name, text, sizeof(text));
+		ret = kvs_setting_unknown(name, value, text, sizeof(text));
 		kvs_settings_file_error(c, ret, c->line, "%s", text);
 		return 0;
 	}
@@ -391,10 +394,21 @@ static int kvs_settings_take(void *arg, const char *section, const char *key,
 int kvs_settings_load(struct kvs_settings *s, const char *path, char *err,
 		      size_t errlen)
 {
+	struct kvs_settings_origin o;
+
+	return kvs_settings_load_origin(s, path, &o, err, errlen);
+}
+
+int kvs_settings_load_origin(struct kvs_settings *s, const char *path,
+			     struct kvs_settings_origin *o, char *err,
+			     size_t errlen)
+{
+	struct kvs_settings_origin origin = { .file = path };
 	struct kvs_settings copy = *s;
 	struct kvs_settings_file c = {
 		.path = path,
 		.s = &copy,
+		.seen = origin.line,
 		.err = err,
 		.errlen = errlen,
 	};
@@ -407,12 +421,6 @@ int kvs_settings_load(struct kvs_settings *s, const char *path, char *err,
 		snprintf(err, errlen, "%s: cannot open: %s", path,
 			 strerror(-ret));
 		return ret;
-	}
-	c.seen = calloc(kvs_setting_count, sizeof(*c.seen));
-	if (!c.seen) {
-		snprintf(err, errlen, "%s: %s", path, strerror(ENOMEM));
-		c.ret = -ENOMEM;
-		goto out_close;
 	}
 	errno = 0;
 	bad = ini_parse_stream(kvs_settings_read_line, &c, kvs_settings_take,
@@ -430,10 +438,10 @@ int kvs_settings_load(struct kvs_settings *s, const char *path, char *err,
 		c.ret = -ENOMEM;
 		snprintf(err, errlen, "%s: %s", path, strerror(ENOMEM));
 	}
-	free(c.seen);
-out_close:
 	fclose(c.f);
-	if (!c.ret)
+	if (!c.ret) {
 		*s = copy;
+		*o = origin;
+	}
 	return c.ret;
 }

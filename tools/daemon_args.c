@@ -183,17 +183,36 @@ void kvs_daemon_args_fini(struct kvs_daemon_args *args)
 	args->n_options = 0;
 }
 
+/* The message begins with where the address came from. */
+static int kvs_daemon_address(const struct kvs_settings_origin *o,
+			      unsigned int setting, const char *name,
+			      const char *address, char *err, size_t errlen)
+{
+	char where[512], text[1024];
+	int ret;
+
+	ret = kvs_listen_check(name, address, text, sizeof(text));
+	if (ret) {
+		kvs_setting_where(o, setting, where, sizeof(where));
+		snprintf(err, errlen, "%s%s%s", where, *where ? ": " : "",
+			 text);
+	}
+	return ret;
+}
+
 int kvs_daemon_args_settings(const struct kvs_daemon_args *args,
 			     struct kvs_settings *ret_s, char *err,
 			     size_t errlen)
 {
+	struct kvs_settings_origin from = { 0 };
 	struct kvs_settings s;
 	unsigned int i;
 	int ret;
 
 	kvs_settings_init(&s);
 	if (args->config) {
-		ret = kvs_settings_load(&s, args->config, err, errlen);
+		ret = kvs_settings_load_origin(&s, args->config, &from, err,
+					       errlen);
 		if (ret)
 			return ret;
 	}
@@ -207,14 +226,17 @@ int kvs_daemon_args_settings(const struct kvs_daemon_args *args,
 			snprintf(err, errlen, "option --%s: %s", name, text);
 			return ret;
 		}
+		from.option[o->setting] = true;
 	}
-	ret = kvs_settings_check(&s, err, errlen);
+	ret = kvs_settings_check_origin(&s, &from, err, errlen);
 	if (!ret)
-		ret = kvs_listen_check("listen.address", s.listen_address, err,
-				       errlen);
+		ret = kvs_daemon_address(&from, KVS_SETTING_OF_listen_address,
+					 "listen.address", s.listen_address,
+					 err, errlen);
 	if (!ret && strcmp(s.http_address, "off"))
-		ret = kvs_listen_check("http.address", s.http_address, err,
-				       errlen);
+		ret = kvs_daemon_address(&from, KVS_SETTING_OF_http_address,
+					 "http.address", s.http_address, err,
+					 errlen);
 	if (!ret)
 		*ret_s = s;
 	return ret;

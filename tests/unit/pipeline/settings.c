@@ -356,10 +356,12 @@ static void file_bad(void **state)
 			  "engine.max = \"65\": too large; allowed: 1 to 64");
 	expect_file_error("[pool]\nsize = 4G # big\n", -EINVAL, 2,
 			  "\"4G # big\"");
-	expect_file_error("[pool]\nxize = 4G\n", -ENOENT, 2,
-			  "\"pool.xize\"; the closest is \"pool.size\"");
-	expect_file_error("[pol]\nsize = 4G\n", -ENOENT, 2,
-			  "\"pol.size\"; the closest is \"pool.size\"");
+	expect_file_error(
+		"[pool]\nxize = 4G\n", -ENOENT, 2,
+		"pool.xize = \"4G\": there is no such setting; the closest is \"pool.size\"");
+	expect_file_error(
+		"[pol]\nsize = 4G\n", -ENOENT, 2,
+		"pol.size = \"4G\": there is no such setting; the closest is \"pool.size\"");
 	expect_file_error("size = 4G\n", -EINVAL, 1,
 			  "\"size\" stands before any [section]");
 	expect_file_error("[pool]\nsize = 64M\nstrict = no\n[log]\n"
@@ -533,6 +535,62 @@ static void relations(void **state)
 	}
 }
 
+/* A check names the place of each value that is not a default. */
+static void origins(void **state)
+{
+	char path[32], where[128], want[256];
+	struct kvs_settings_origin o = { 0 };
+	struct kvs_settings s;
+	static const char text[] = "[pool]\n\nnodes = 0,0\n"
+				   "[engine]\nsocket = /a\n";
+
+	(void)state;
+	kvs_settings_init(&s);
+	write_file(path, text, sizeof(text) - 1);
+	assert_int_equal(
+		kvs_settings_load_origin(&s, path, &o, err, sizeof(err)), 0);
+	unlink(path);
+	snprintf(want, sizeof(want), "%s:3: pool.nodes = \"0,0\": ", path);
+	assert_int_equal(kvs_settings_check_origin(&s, &o, err, sizeof(err)),
+			 -EINVAL);
+	assert_memory_equal(err, want, strlen(want));
+	assert_int_equal(
+		kvs_settings_set(&s, "pool.nodes", "x", err, sizeof(err)), 0);
+	o.option[KVS_SETTING_OF_pool_nodes] = true;
+	assert_int_equal(kvs_settings_check_origin(&s, &o, err, sizeof(err)),
+			 -EINVAL);
+	assert_has(err, "option --pool-nodes: pool.nodes = \"x\": ");
+	/* both of two that clash, but no default */
+	assert_int_equal(kvs_settings_set(&s, "pool.nodes", "auto", err,
+					  sizeof(err)),
+			 0);
+	assert_int_equal(
+		kvs_settings_set(&s, "ctl.socket", "/a", err, sizeof(err)), 0);
+	assert_int_equal(kvs_settings_check_origin(&s, &o, err, sizeof(err)),
+			 -EINVAL);
+	snprintf(want, sizeof(want), "%s:5: engine.socket and ctl.socket",
+		 path);
+	assert_memory_equal(err, want, strlen(want));
+	o.option[KVS_SETTING_OF_ctl_socket] = true;
+	assert_int_equal(kvs_settings_check_origin(&s, &o, err, sizeof(err)),
+			 -EINVAL);
+	snprintf(want, sizeof(want),
+		 "%s:5, option --ctl-socket: engine.socket and ctl.socket",
+		 path);
+	assert_memory_equal(err, want, strlen(want));
+	/* names of options have dashes only */
+	o.option[KVS_SETTING_OF_listen_port_file] = true;
+	assert_string_equal(kvs_setting_where(&o,
+					      KVS_SETTING_OF_listen_port_file,
+					      where, sizeof(where)),
+			    "option --listen-port-file");
+	assert_string_equal(kvs_setting_where(&o, KVS_SETTING_OF_pool_size,
+					      where, sizeof(where)),
+			    "");
+	assert_string_equal(
+		kvs_setting_where(&o, KVS_SETTINGS, where, sizeof(where)), "");
+}
+
 static void reload(void **state)
 {
 	struct kvs_settings s, from;
@@ -576,6 +634,7 @@ int main(void)
 		cmocka_unit_test(file_random),
 		cmocka_unit_test(printed_reads_back),
 		cmocka_unit_test(relations),
+		cmocka_unit_test(origins),
 		cmocka_unit_test(reload),
 	};
 
