@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "lib/log.h"
 #include "rdma/addr.h"
 #include "tools/daemon_listen.h"
 
@@ -187,6 +188,40 @@ static int kvs_lock_take(const char *name, int *ret_fd)
 	}
 }
 
+/*
+ * The folder of a socket, when only its last component is missing: /run is
+ * empty after every boot, and nothing else may have filled it.
+ */
+static int kvs_unix_folder(const char *setting, const char *path, char *err,
+			   size_t errlen)
+{
+	const char *slash = strrchr(path, '/');
+	char folder[PATH_MAX];
+	mode_t mask;
+	int ret = 0;
+
+	if (!slash || slash == path || (size_t)(slash - path) >= sizeof(folder))
+		return 0;
+	snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
+	mask = umask(0022);
+	if (mkdir(folder, 0755))
+		ret = -errno;
+	umask(mask);
+	if (!ret) {
+		kvs_log_notice("%s: made the folder %s", setting, folder);
+		return 0;
+	}
+	/* there, or further up something is missing: the lock file tells */
+	if (ret == -EEXIST || ret == -ENOENT || ret == -ENOTDIR ||
+	    !access(folder, F_OK))
+		return 0;
+	snprintf(err, errlen,
+		 "%s = \"%s\": cannot make the folder %s: %s; make it, or "
+		 "choose another path",
+		 setting, path, folder, strerror(-ret));
+	return ret;
+}
+
 int kvs_unix_claim(const char *setting, const char *path, int *ret_lock,
 		   char *err, size_t errlen)
 {
@@ -194,6 +229,9 @@ int kvs_unix_claim(const char *setting, const char *path, int *ret_lock,
 	struct stat st;
 	int fd = -1, ret;
 
+	ret = kvs_unix_folder(setting, path, err, errlen);
+	if (ret)
+		return ret;
 	ret = kvs_lock_name(path, name, sizeof(name));
 	if (!ret)
 		ret = kvs_lock_take(name, &fd);

@@ -39,7 +39,8 @@ int kvs_listen_tcp(const char *setting, const char *address, int *ret_fd,
 /**
  * kvs_unix_claim() - become the owner of a Unix socket's path
  * @setting: its name, for messages
- * @path: of the socket; a stale socket there is removed
+ * @path: of the socket; a stale socket there is removed, and its folder made
+ *        (mode 0755) when only that is missing
  * @ret_lock: descriptor that holds the lock; close it last
  *
  * Return: 0; -EADDRINUSE a live process has it; -EEXIST something else than a

@@ -121,9 +121,15 @@ static void settings(void **state)
 	       ARGS("--config", "k.conf"));
 	kvs_rig_write_file("k.conf", "[pool]\nsizes = 8G\n");
 	expect(2,
-	       "k.conf:2: there is no setting \"pool.sizes\"; the closest "
-	       "is \"pool.size\"",
+	       "k.conf:2: pool.sizes = \"8G\": there is no such setting; the "
+	       "closest is \"pool.size\"",
 	       ARGS("--config", "k.conf"));
+	/* what only a check finds has its place as well */
+	kvs_rig_write_file("k.conf", "[pool]\nnodes = 0,x\n");
+	expect(2,
+	       "k.conf:2: pool.nodes = \"0,x\": ", ARGS("--config", "k.conf"));
+	expect(2, "option --listen-address: listen.address = \"*:7\": ",
+	       ARGS("--check-config", "--listen-address", "*:7"));
 	expect(2, "engine.socket and ctl.socket are both",
 	       ARGS("--engine-socket", "ctl.sock"));
 	/* a check does not start anything */
@@ -237,6 +243,28 @@ static void permissions(void **state)
 	}
 	expect(1, "cannot make closed/ctl.sock.lock: Permission denied",
 	       ARGS("--ctl-socket", "closed/ctl.sock"));
+	expect(1,
+	       "ctl.socket = \"closed/k/ctl.sock\": cannot make the folder "
+	       "closed/k: Permission denied",
+	       ARGS("--ctl-socket", "closed/k/ctl.sock"));
+}
+
+/* As at a first start, when /run has no folder for the sockets. */
+static void folder_is_made(void **state)
+{
+	struct stat st;
+
+	(void)state;
+	kvs_rig_start_ready(&rig, ARGS("--ctl-socket", "run/ctl.sock"));
+	assert_int_equal(stat("run", &st), 0);
+	assert_true(S_ISDIR(st.st_mode));
+	assert_int_equal(st.st_mode & 07777, 0755);
+	kvs_rig_run(&rig, "kvstagectl", ARGS("-s", "run/ctl.sock", "status"),
+		    &res);
+	assert_int_equal(res.status, 0);
+	kvs_rig_stop(&rig);
+	kvs_rig_assert_has(kvs_rig_log(), "ctl.socket: made the folder run");
+	assert_int_equal(access("run/ctl.sock", F_OK), -1);
 }
 
 /* 100 TiB: the kind of memory, the numbers and the knob are in the message. */
@@ -262,9 +290,10 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-		T(addresses),	  T(settings),	      T(printed),
-		T(second_daemon), T(after_a_crash),   T(foreign_paths),
-		T(no_such_node),  T(too_much_memory), T(permissions),
+		T(addresses),	   T(settings),	       T(printed),
+		T(second_daemon),  T(after_a_crash),   T(foreign_paths),
+		T(no_such_node),   T(too_much_memory), T(permissions),
+		T(folder_is_made),
 #undef T
 	};
 
