@@ -26,6 +26,22 @@ function(kvs_library map)
                                            LINKER_LANGUAGE C)
 endfunction()
 
+# "man kvs_engine_admit" finds kvs_engine(3): one alias for each name of a page.
+function(kvs_man_aliases)
+  foreach(_page ${ARGN})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${_page})
+    get_filename_component(_file ${_page} NAME)
+    file(STRINGS ${_page} _names REGEX "^\\.Nm kvs_")
+    foreach(_n ${_names})
+      string(REGEX MATCH "kvs_[a-z0-9_]+" _n "${_n}")
+      set(_alias ${PROJECT_BINARY_DIR}/man/${_n}.3)
+      file(CONFIGURE OUTPUT ${_alias} CONTENT ".so man3/${_file}\n")
+      install(FILES ${_alias} DESTINATION ${CMAKE_INSTALL_MANDIR}/man3
+              COMPONENT dev)
+    endforeach()
+  endforeach()
+endfunction()
+
 # Component dev is what a program that uses the library needs.
 function(kvs_install)
   if(KVS_MUTATE)
@@ -37,6 +53,21 @@ function(kvs_install)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/kvstage
           DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
           COMPONENT dev FILES_MATCHING PATTERN "*.h")
+  # From where kvstage.pc lies to the prefix, so that a copy can be moved and
+  # "cmake --install --prefix" may name another one.
+  set(_pcdir ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig)
+  file(RELATIVE_PATH _up ${_pcdir} ${CMAKE_INSTALL_PREFIX})
+  set(KVS_PC_PREFIX "\${pcfiledir}/${_up}")
+  foreach(_d LIBDIR INCLUDEDIR)
+    if(IS_ABSOLUTE ${CMAKE_INSTALL_${_d}})
+      set(KVS_PC_${_d} ${CMAKE_INSTALL_${_d}})
+    else()
+      set(KVS_PC_${_d} "\${prefix}/${CMAKE_INSTALL_${_d}}")
+    endif()
+  endforeach()
+  if(IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR})
+    set(KVS_PC_PREFIX ${CMAKE_INSTALL_PREFIX})
+  endif()
   configure_file(${PROJECT_SOURCE_DIR}/cmake/kvstage.pc.in
                  ${PROJECT_BINARY_DIR}/kvstage.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/kvstage.pc
@@ -51,9 +82,15 @@ function(kvs_install)
     endif()
     install(FILES ${_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${_section}
             ${_component})
+    if(_section EQUAL 3)
+      kvs_man_aliases(${_pages})
+    endif()
   endforeach()
-  install(FILES ${PROJECT_SOURCE_DIR}/tools/systemd/kvstaged.service
-          DESTINATION lib/systemd/system)
+  foreach(_v PROJECT_SOURCE_DIR PROJECT_BINARY_DIR CMAKE_INSTALL_BINDIR
+             CMAKE_INSTALL_SYSCONFDIR)
+    install(CODE "set(${_v} \"${${_v}}\")")
+  endforeach()
+  install(SCRIPT ${PROJECT_SOURCE_DIR}/cmake/install_service.cmake)
   install(FILES ${PROJECT_SOURCE_DIR}/tools/kvstaged.conf.example
           DESTINATION ${CMAKE_INSTALL_DOCDIR})
 endfunction()

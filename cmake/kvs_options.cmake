@@ -14,6 +14,9 @@ set(KVS_SANITIZE "" CACHE STRING "Sanitizers: address,undefined or thread")
 foreach(_part CUDA VERBS IO_URING HWLOC)
   set(KVS_${_part} auto CACHE STRING "Optional part: auto, on or off")
   set_property(CACHE KVS_${_part} PROPERTY STRINGS auto on off)
+  if(NOT KVS_${_part} MATCHES "^(auto|on|off)$")
+    message(FATAL_ERROR "KVS_${_part}=${KVS_${_part}}: not auto, on or off")
+  endif()
 endforeach()
 
 # kvs_optional(PART pkgconfig-module)
@@ -39,13 +42,18 @@ endfunction()
 
 kvs_optional(IO_URING liburing)
 kvs_optional(HWLOC hwloc)
-kvs_optional(VERBS libibverbs)
 
-# The CUDA backend is not built yet: the option is accepted so that scripts
-# can already name it, and "on" says plainly that it cannot be had.
-if(KVS_CUDA STREQUAL "on")
-  message(FATAL_ERROR "KVS_CUDA=on: the cuda copy backend does not exist yet")
-endif()
+# Neither exists yet: the option is accepted so that scripts can already name
+# it, and "on" says plainly that it cannot be had.
+function(kvs_not_yet part what)
+  if(KVS_${part} STREQUAL "on")
+    message(FATAL_ERROR "KVS_${part}=on: ${what} does not exist yet")
+  endif()
+  message(STATUS "${part}: not built yet")
+endfunction()
+
+kvs_not_yet(VERBS "the verbs transport")
+kvs_not_yet(CUDA "the cuda copy backend")
 
 pkg_check_modules(NUMA REQUIRED IMPORTED_TARGET GLOBAL numa)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET GLOBAL jansson)

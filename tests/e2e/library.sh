@@ -3,8 +3,11 @@
 #
 # Claim: libkvstage.so exports exactly the functions that the public headers
 # declare, each has a manual page, and an installed copy (headers, library,
-# pkg-config file) is enough to build and run a program that uses them all and
-# the two examples, which hand a room over through a real kvstaged.
+# pkg-config file) is enough, wherever it was put, to build and run a program
+# that uses them all and the two examples, which hand a room over through a real
+# kvstaged; each function has a page that man finds by its name; and the unit of
+# a full install starts what was installed with settings that were installed,
+# while settings that are there are left alone.
 
 set -u -o pipefail
 build=${1:?usage: library.sh BUILD}
@@ -69,10 +72,31 @@ lib=$(dirname "$(dirname "$pc")")
 [ -f "$lib/libkvstage.so.0" ] || fail "no libkvstage.so.0 was installed"
 # The prefix was chosen at the install, not when the file was made.
 read -ra flags < <(PKG_CONFIG_PATH=$(dirname "$pc") pkg-config \
-	--define-variable=prefix="$dir/inst" \
-	--define-variable=libdir="$lib" \
-	--define-variable=includedir="$dir/inst/include" \
 	--cflags --libs kvstage)
+while read -r f; do
+	page=$(sed -n 's/^\.so //p' "$dir/inst/share/man/man3/$f.3") &&
+		[ -s "$dir/inst/share/man/$page" ] ||
+		fail "man finds no page by the name $f"
+done <"$dir/exported"
+
+for p in kvstaged kvstagectl kvstage-send kvstage-engine kvstage-bench; do
+	[ -x "$build/tools/$p" ] || fail "not built: $p"
+done
+for ((i = 0; i < 2; i++)); do
+	cmake --install "$build" --prefix "$dir/full" >"$dir/log" 2>&1 ||
+		fail "full install: $(tail -n 5 "$dir/log")"
+	start=$(sed -n 's/^ExecStart=//p' \
+		"$dir/full/lib/systemd/system/kvstaged.service")
+	read -r program option conf <<<"$start"
+	[ "$program $option" = "$dir/full/bin/kvstaged --config" ] &&
+		"$program" "$option" "$conf" --check-config >/dev/null ||
+		fail "the unit cannot start: $start"
+	if [ $i -eq 0 ]; then
+		printf '[pool]\nsize = 65M\n' >"$conf"
+	else
+		grep -q '^size = 65M$' "$conf" || fail "replaced: $conf"
+	fi
+done
 
 {
 	cat "$dir/all.c"
