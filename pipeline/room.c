@@ -657,8 +657,9 @@ int kvs_room_committed(struct kvs_room *r, int err)
 		room_move(r, KVS_ROOM_DONE);
 		r->w->live--;
 		r->w->stats.rooms_done++;
-		room_tell_status(r);
+		/* Before the word: who sees it may use the id again. */
 		r->w->o.out->room_over(r->w->o.arg, r->id, r->generation, 0);
+		room_tell_status(r);
 		kvs_party_leave(&r->copy, KVS_PROOF_COPY_EVENT);
 		kvs_drain_arm(&r->drain);
 		return 0;
@@ -791,9 +792,9 @@ int kvs_room_fail(struct kvs_room *r, enum kvs_room_cause cause, int err,
 		room_tell_abort(r, err, text);
 	if (!KVS_RULE(R2, ARM_FIRST))
 		room_arm(r);
-	kvs_room_tell_failed(r, err, text);
 	kvs_worker_ended(r->w, r->generation, err);
 	r->w->o.out->room_over(r->w->o.arg, r->id, r->generation, err);
+	kvs_room_tell_failed(r, err, text);
 	if (kvs_drain_is_over(&r->drain))
 		return 0;
 	room_stop_receives(r);

@@ -223,9 +223,9 @@ static void admit_refuse(struct kvs_worker *w, const struct kvs_room_request *q,
 	w->stats.admits[res]++;
 	kvs_log_info("room %llu refused (%s): %s", (unsigned long long)q->room,
 		     kvs_admit_result_name[res], text);
-	kvs_worker_tell_failed(w, q->engine, q->slot, q->generation, err, text);
 	kvs_worker_ended(w, q->generation, err);
 	w->o.out->room_over(w->o.arg, q->room, q->generation, err);
+	kvs_worker_tell_failed(w, q->engine, q->slot, q->generation, err, text);
 }
 
 static enum kvs_admit_result admit_result(int err)
