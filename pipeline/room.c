@@ -592,12 +592,29 @@ static void room_check_complete(struct kvs_room *r)
 		room_try_ready(r);
 }
 
+/* A rank sends less than was asked for. Which bytes are missing is known when
+ * those that it did send are here: LAST may have overtaken them. */
+static void room_check_short(struct kvs_room *r, struct kvs_room_rank *k)
+{
+	char where[128];
+
+	if (!k->short_last || k->received < k->announced ||
+	    r->state != KVS_ROOM_RECEIVING)
+		return;
+	kvs_room_first_missing(r, k, where, sizeof(where));
+	kvs_room_fail(r, KVS_CAUSE_MISSING_BYTES, ENODATA,
+		      "rank %u sent %llu of %llu bytes; first missing: %s",
+		      k->rank, (unsigned long long)k->announced,
+		      (unsigned long long)k->expected, where);
+}
+
 void kvs_room_placed(struct kvs_room *r, struct kvs_room_rank *k,
 		     uint64_t bytes)
 {
 	k->received += bytes;
 	r->received += bytes;
 	r->w->stats.received_bytes += bytes;
+	room_check_short(r, k);
 	room_check_complete(r);
 }
 
@@ -605,21 +622,17 @@ int kvs_room_last(struct kvs_room *r, const struct kvs_msg_last *m)
 {
 	struct kvs_room_rank *k = &r->ranks[m->rank];
 	uint64_t bytes = m->bytes;
-	char where[128];
 
 	if (r->state != KVS_ROOM_RECEIVING)
 		return 0; /* failed meanwhile: the sender has been told */
-	if (k->last || bytes > k->expected ||
+	if (k->last || k->short_last || bytes > k->expected ||
 	    (k->digest.kind != KVS_DIGEST_NONE &&
 	     m->digest_kind != k->digest.kind))
 		return -EPROTO;
 	if (bytes < k->expected && KVS_RULE(R9, TOTALS)) {
-		kvs_room_first_missing(r, k, where, sizeof(where));
-		kvs_room_fail(r, KVS_CAUSE_MISSING_BYTES, ENODATA,
-			      "rank %u sent %llu of %llu bytes; first missing: "
-			      "%s",
-			      m->rank, (unsigned long long)bytes,
-			      (unsigned long long)k->expected, where);
+		k->short_last = true;
+		k->announced = bytes;
+		room_check_short(r, k);
 		return 0;
 	}
 	k->sent_digest = m->digest;

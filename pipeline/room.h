@@ -84,6 +84,8 @@ struct kvs_room_rank {
 	uint32_t sent_digest; /* from LAST */
 	bool granted; /* GRANT sent */
 	bool last; /* LAST came and its total was right */
+	bool short_last; /* LAST came with a total that lacks bytes */
+	uint64_t announced; /* that total */
 	bool told; /* ABORT sent */
 };
 
