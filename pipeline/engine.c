@@ -23,9 +23,13 @@
 static int attach_opts(const struct kvs_engine_opts *o, char *err,
 		       size_t errlen)
 {
-	if (!o || o->size < sizeof(*o) || !o->layout) {
-		snprintf(err, errlen,
-			 "attach options: wrong size or no layout");
+	if (!o || o->size < sizeof(*o)) {
+		snprintf(err, errlen, "attach options: size is %zu, not %zu",
+			 o ? o->size : 0, sizeof(*o));
+		return -EINVAL;
+	}
+	if (!o->layout) {
+		snprintf(err, errlen, "attach options: layout is missing");
 		return -EINVAL;
 	}
 	if (o->name && strlen(o->name) >= KVS_ENGINE_NAME) {
@@ -83,18 +87,21 @@ int kvs_engine_attach(const struct kvs_engine_opts *o, struct kvs_engine **ret,
 	timeout = o->timeout ? o->timeout : ENGINE_TIMEOUT;
 	deadline = timeout > KVS_TIME_NEVER - now ? KVS_TIME_NEVER
 						  : now + timeout;
-	snprintf(err, errlen, "out of memory");
 	e = calloc(1, sizeof(*e));
-	if (!e)
+	if (!e) {
+		snprintf(err, errlen, "out of memory");
 		return -ENOMEM;
+	}
 	e->magic = ENGINE_MAGIC;
 	e->fd = -1;
 	kvs_list_init(&e->active);
 	kvs_list_init(&e->lingering);
 	kvs_list_init(&e->out);
 	res = kvs_layout_dup(o->layout, &e->layout);
-	if (res)
+	if (res) {
+		snprintf(err, errlen, "out of memory");
 		goto out_free;
+	}
 	for (uint32_t b = 0; b < e->layout->n_buffers; b++)
 		e->fixed_buffers +=
 			!kvs_buffer_kind_is_paged(e->layout->buffers[b].kind);

@@ -274,6 +274,7 @@ int kvs_preset_layout(const char *model, const struct kvs_preset_opts *o,
 	struct kvs_layout l = { .size = sizeof(l) };
 	const struct kvs_preset *p;
 	uint32_t tp, layers, row;
+	char why[64];
 	int rc;
 
 	if (!o)
@@ -288,12 +289,18 @@ int kvs_preset_layout(const char *model, const struct kvs_preset_opts *o,
 	l.aux_max = o->aux_max ? o->aux_max : KVS_PRESET_AUX;
 	l.capacity = o->capacity;
 	l.max_context = o->max_context;
-	if (layers > p->layers)
+	if (layers > p->layers) {
+		snprintf(why, sizeof(why), "it has %u", p->layers);
 		return kvs_preset_refuse(err, errlen, model, "layers", layers,
-					 "more than it has");
-	if (layers < p->period)
+					 why);
+	}
+	if (layers < p->period) {
+		snprintf(why, sizeof(why),
+			 "no full attention layer among them, %u have one",
+			 (unsigned int)p->period);
 		return kvs_preset_refuse(err, errlen, model, "layers", layers,
-					 "no full attention layer among them");
+					 why);
+	}
 	if (l.dtype >= KVS_DTYPE_MAX)
 		return kvs_preset_refuse(err, errlen, model, "dtype", l.dtype,
 					 "unknown");
@@ -301,9 +308,11 @@ int kvs_preset_layout(const char *model, const struct kvs_preset_opts *o,
 		return kvs_preset_refuse(err, errlen, model, "page_size",
 					 l.page_size, "more than 65536");
 	row = kvs_preset_row(p, tp, l.dtype);
-	if (!row && p->attention == KVS_ATTENTION_MHA)
-		return kvs_preset_refuse(err, errlen, model, "tp", tp,
-					 "does not divide its KV heads");
+	if (!row && p->attention == KVS_ATTENTION_MHA) {
+		snprintf(why, sizeof(why), "does not divide its %u KV heads",
+			 (unsigned int)p->heads);
+		return kvs_preset_refuse(err, errlen, model, "tp", tp, why);
+	}
 	if (!row)
 		return kvs_preset_refuse(err, errlen, model, "dtype", l.dtype,
 					 "no such KV row for this attention");
@@ -315,8 +324,11 @@ int kvs_preset_layout(const char *model, const struct kvs_preset_opts *o,
 	}
 	kvs_preset_fill(&l, p, layers, row);
 	rc = kvs_layout_check(&l, err, errlen);
-	if (!rc)
+	if (!rc) {
 		rc = kvs_layout_dup(&l, ret);
+		if (rc)
+			snprintf(err, errlen, "model %s: no memory", model);
+	}
 	free(l.buffers);
 	return rc;
 }

@@ -122,15 +122,38 @@ static void *thread_main(void *arg)
 	}
 }
 
+/* The first option that has no default and was not given; NULL: none. */
+static const char *missing_opt(const struct kvs_sender_opts *o)
+{
+	if (!o->daemon)
+		return "daemon";
+	if (!o->peer)
+		return "peer";
+	if (!o->layout)
+		return "layout";
+	if (!o->buffers)
+		return "buffers";
+	if (!o->ops)
+		return "ops";
+	if (!o->ops->pages_free)
+		return "ops.pages_free";
+	return o->ops->done ? NULL : "ops.done";
+}
+
 static int check_opts(const struct kvs_sender_opts *o, char *err, size_t errlen)
 {
 	char name[KVS_PEER_NAME];
+	const char *missing;
 	uint32_t i;
 
-	if (!o || o->size < offsetof(struct kvs_sender_opts, open_timeout) ||
-	    !o->daemon || !o->peer || !o->layout || !o->buffers || !o->ops ||
-	    !o->ops->done || !o->ops->pages_free) {
-		snprintf(err, errlen, "sender: a required option is missing");
+	if (!o || o->size < offsetof(struct kvs_sender_opts, open_timeout)) {
+		snprintf(err, errlen, "sender options: size is %zu, not %zu",
+			 o ? o->size : 0, sizeof(*o));
+		return -EINVAL;
+	}
+	missing = missing_opt(o);
+	if (missing) {
+		snprintf(err, errlen, "sender options: %s is missing", missing);
 		return -EINVAL;
 	}
 	if (!o->peer[0] || strlen(o->peer) >= KVS_PEER_NAME) {

@@ -747,5 +747,9 @@ int kvs_tcp_create(const struct kvs_transport_opts *o,
 		return -EINVAL;
 	}
 	rc = create(&kvs_tcp_uring, o, ret, err, errlen);
-	return rc ? create(&kvs_tcp_sock, o, ret, err, errlen) : 0;
+	if (!rc)
+		return 0;
+	/* why io_uring could not be had is no error of this call */
+	err[0] = '\0';
+	return create(&kvs_tcp_sock, o, ret, err, errlen);
 }

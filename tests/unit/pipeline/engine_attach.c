@@ -205,8 +205,12 @@ static void test_bad_options_are_refused(void **state)
 	o.pci = "0000:00:00.0-and-more";
 	assert_int_equal(kvs_engine_attach(&o, &e, err, sizeof(err)), -EINVAL);
 	o.pci = NULL;
+	o.layout = NULL;
+	assert_int_equal(kvs_engine_attach(&o, &e, err, sizeof(err)), -EINVAL);
+	assert_non_null(strstr(err, "layout is missing"));
 	o.size = 4;
 	assert_int_equal(kvs_engine_attach(&o, &e, err, sizeof(err)), -EINVAL);
+	assert_non_null(strstr(err, "size is 4, not"));
 	assert_int_equal(kvs_engine_attach(NULL, &e, err, sizeof(err)),
 			 -EINVAL);
 	assert_null(e);

@@ -244,6 +244,7 @@ void rig_start(struct rig *g)
 	rig_listen(g);
 	if (rig_attach(g))
 		fail_msg("attach: %s", g->err);
+	assert_string_equal(g->err, "");
 	rig_answered(g);
 	rig_device(g);
 }

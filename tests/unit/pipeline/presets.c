@@ -214,14 +214,14 @@ static void presets_refuse(void **state)
 {
 	(void)state;
 	refused("llama-3-70b", (struct kvs_preset_opts){ .tp = 3 },
-		"model llama-3-70b: tp 3: does not divide its KV heads");
+		"model llama-3-70b: tp 3: does not divide its 8 KV heads");
 	refused("llama-3-70b", (struct kvs_preset_opts){ .tp = 12 },
-		"model llama-3-70b: tp 12: does not divide its KV heads");
+		"model llama-3-70b: tp 12: does not divide its 8 KV heads");
 	refused("glm-4.5", (struct kvs_preset_opts){ .layers = 93 },
-		"model glm-4.5: layers 93: more than it has");
+		"model glm-4.5: layers 93: it has 92");
 	refused("gpt-oss-20b", (struct kvs_preset_opts){ .layers = 1 },
 		"model gpt-oss-20b: layers 1: no full attention layer among "
-		"them");
+		"them, 2 have one");
 	refused("deepseek-v3", (struct kvs_preset_opts){ .dtype = 99 },
 		"model deepseek-v3: dtype 99: unknown");
 	refused("glm-5", (struct kvs_preset_opts){ .dtype = KVS_DTYPE_INT8 },

@@ -207,6 +207,48 @@ static void bad_options(void **state)
 	}
 }
 
+static void no_pages_free(struct kvs_send_room *r, void *cookie, int status)
+{
+	(void)r;
+	(void)cookie;
+	(void)status;
+}
+
+static void missing_options_are_named(void **state)
+{
+	static const struct kvs_send_ops no_done = {
+		.pages_free = no_pages_free,
+	};
+	static const char *const names[] = { "daemon",	"peer",	  "layout",
+					     "buffers", "ops is", "ops.done" };
+	struct kvs_sender_opts o = { .size = sizeof(o) };
+	struct rig *g = new_rig();
+	struct kvs_sender *s = NULL;
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		char err[128] = "";
+
+		assert_int_equal(kvs_sender_create(&o, &s, err, sizeof(err)),
+				 -EINVAL);
+		assert_non_null(strstr(err, names[i]));
+		assert_non_null(strstr(err, "missing"));
+		if (i == 0)
+			o.daemon = "127.0.0.1:1";
+		else if (i == 1)
+			o.peer = "p";
+		else if (i == 2)
+			o.layout = g->layout;
+		else if (i == 3)
+			o.buffers = g->buffers;
+		else
+			o.ops = &no_done;
+	}
+	assert_null(s);
+	rig_free(g);
+}
+
 static void keepalives_are_sent(void **state)
 {
 	struct rig *g = new_rig();
@@ -294,6 +336,7 @@ int main(void)
 		cmocka_unit_test(silent_daemon_times_out),
 		cmocka_unit_test(waits_for_the_daemon),
 		cmocka_unit_test(bad_options),
+		cmocka_unit_test(missing_options_are_named),
 		cmocka_unit_test(keepalives_are_sent),
 		cmocka_unit_test(dead_daemon_is_noticed),
 	};

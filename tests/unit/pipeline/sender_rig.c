@@ -249,6 +249,8 @@ void rig_create_begin(struct rig *g)
 void rig_create_end(struct rig *g)
 {
 	assert_int_equal(pthread_join(g->creating, NULL), 0);
+	if (!g->create_err)
+		assert_string_equal(g->err, "");
 }
 
 /* ---- the daemon ---- */

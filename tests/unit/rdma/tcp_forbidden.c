@@ -71,7 +71,7 @@ static int child(int nr, int err, const char *call)
 	     !strstr(text, "kernel does not have it")))
 		return CHILD_BAD_TEXT;
 	o.engine = "auto";
-	if (kvs_tcp_create(&o, &t, text, sizeof(text)))
+	if (kvs_tcp_create(&o, &t, text, sizeof(text)) || *text)
 		return CHILD_NO_AUTO;
 	if (strcmp(kvs_transport_name(t), "tcp/sock"))
 		return CHILD_BAD_ENGINE;
@@ -155,10 +155,11 @@ static void bad_options(void **state)
 static void defaults(void **state)
 {
 	struct kvs_transport *t;
-	char text[256];
+	char text[256] = "";
 
 	(void)state;
 	assert_int_equal(kvs_tcp_create(NULL, &t, text, sizeof(text)), 0);
+	assert_string_equal(text, "");
 	printf("auto: %s\n", kvs_transport_name(t));
 	kvs_transport_destroy(t);
 	kvs_transport_destroy(NULL);
