@@ -115,7 +115,7 @@ struct kvs_front_engine {
 	bool dead; /* freed at the end of the turn */
 	struct kvs_watch *watch;
 	struct kvs_watch *pid_watch;
-	struct kvs_timer handshake;
+	struct kvs_timer handshake; /* after its loss: how long it lingers */
 	char name[KVS_ENGINE_NAME];
 	struct kvs_layout *layout;
 	uint32_t home; /* node index its rooms go to */

@@ -20,6 +20,9 @@
 #include "pipeline/front.h"
 #include "pipeline/front_internal.h"
 
+/* Rooms of an engine that is gone end in a moment, unless it left copies. */
+#define KVS_ENGINE_LINGER KVS_NSEC_PER_SEC
+
 struct kvs_front_engine *kvs_front_engine(struct kvs_front *f, uint32_t number)
 {
 	struct kvs_front_engine *e;
@@ -118,10 +121,10 @@ void kvs_front_engine_lost(struct kvs_front_engine *e, const char *why)
 						  e->slots[i].generation,
 						  ECONNRESET);
 		engine_post_lost(e, false);
-		if (!e->exited)
-			kvs_log_info("engine %u: copies that it has not ended "
-				     "count as running until pid %d is gone",
-				     e->number, (int)e->pid);
+		/* without the timer only a line of the log is missing */
+		(void)kvs_timer_set(&e->f->timers, &e->handshake,
+				    kvs_clock_now(&kvs_clock_real) +
+					    KVS_ENGINE_LINGER);
 	}
 	engine_check_dead(e);
 }
@@ -293,6 +296,15 @@ static void engine_handshake_fired(struct kvs_timer *t)
 	struct kvs_front_engine *e =
 		kvs_container_of(t, struct kvs_front_engine, handshake);
 
+	if (e->attached) {
+		/* lost a while ago, and a node still has rooms of it */
+		if (!e->dead && !e->exited && e->nodes_left)
+			kvs_log_notice("engine %u: it left copies that may "
+				       "still run; their memory is held until "
+				       "pid %d is gone",
+				       e->number, (int)e->pid);
+		return;
+	}
 	e->f->protocol_errors[KVS_PROTO_HANDSHAKE]++;
 	kvs_front_engine_lost(e, "did not attach in time");
 }
