@@ -6,7 +6,7 @@
  *
  *   kvstage-example-engine /run/kvstage/kvstaged.sock 7
  *
- * Exit 0 when the room reached the device, 1 when it did not.
+ * Exit 0 when the room reached the device, 1 when it did not, 2 usage.
  */
 #include <poll.h>
 #include <stdio.h>
@@ -119,11 +119,18 @@ int main(int argc, char **argv)
 	struct kvs_engine *e = NULL;
 	struct kvs_device *d = NULL;
 	void *tensors[2];
-	char err[256];
+	unsigned long long room;
+	char err[256], *end;
 	int r;
 
 	if (argc != 3) {
 		fprintf(stderr, "usage: %s SOCKET ROOM\n", argv[0]);
+		return 2;
+	}
+	room = strtoull(argv[2], &end, 10);
+	if (!room || *end || *argv[2] == '-') {
+		fprintf(stderr, "%s: %s is not a room id, a number from 1\n",
+			argv[0], argv[2]);
 		return 2;
 	}
 	o.socket = argv[1];
@@ -133,7 +140,7 @@ int main(int argc, char **argv)
 	if (r)
 		fprintf(stderr, "attach: %s\n", err);
 	else
-		r = receive(e, d, tensors, strtoull(argv[2], NULL, 0));
+		r = receive(e, d, tensors, room);
 	kvs_engine_detach(e);
 	kvs_device_close(d); /* after the engine; frees its memory too */
 	return r ? 1 : 0;

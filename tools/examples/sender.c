@@ -3,9 +3,9 @@
  * The least a prefill rank does: connect, open one room, queue its pages,
  * wait until the daemon has them. See engine.c for the other end:
  *
- *   kvstage-example-sender 127.0.0.1:9411 7
+ *   kvstage-example-sender 127.0.0.1:7410 7
  *
- * Exit 0 when the daemon has every byte, 1 when not.
+ * Exit 0 when the daemon has every byte, 1 when not, 2 usage.
  */
 #include <semaphore.h>
 #include <stdio.h>
@@ -99,11 +99,18 @@ int main(int argc, char **argv)
 				     .buffers = bases,
 				     .ops = &ops };
 	struct kvs_sender *s;
-	char err[256];
+	unsigned long long room;
+	char err[256], *end;
 	int r;
 
 	if (argc != 3) {
 		fprintf(stderr, "usage: %s HOST:PORT ROOM\n", argv[0]);
+		return 2;
+	}
+	room = strtoull(argv[2], &end, 10);
+	if (!room || *end || *argv[2] == '-') {
+		fprintf(stderr, "%s: %s is not a room id, a number from 1\n",
+			argv[0], argv[2]);
 		return 2;
 	}
 	o.daemon = argv[1];
@@ -114,7 +121,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "connect: %s\n", err);
 		return 1;
 	}
-	r = send_room(s, strtoull(argv[2], NULL, 0));
+	r = send_room(s, room);
 	kvs_sender_destroy(s);
 	return r ? 1 : 0;
 }
