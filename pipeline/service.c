@@ -116,6 +116,8 @@ int kvs_service_create(const struct kvs_settings *set,
 		res = kvs_front_run(f);
 	if (res)
 		goto out;
+	if (errlen)
+		err[0] = '\0';
 	*ret = s;
 	return 0;
 out:
