@@ -160,7 +160,7 @@ run_ctest() # NAME LABEL JOBS
 {
 	local name=$1 label=$2 dir=$top/build-ci-$1
 	local log=$logs/ctest-$1-$2.log junit=$logs/ctest-$1-$2.xml
-	local total seen=0 verdict test seconds prefix=() probe
+	local total seen=0 verdict test seconds prefix=() probe show=()
 
 	total=$(cd "$dir" && ctest -N -L "^$label\$" |
 		sed -n 's/^Total Tests: //p')
@@ -171,17 +171,25 @@ run_ctest() # NAME LABEL JOBS
 	if [ "$name" = tsan ] && [ -f "$probe" ]; then
 		read -ra prefix <"$probe"
 	fi
+	# What these print is the result: a table, states searched.
+	case $label in
+	model | mutate) show=(--verbose) ;;
+	esac
 	rm -f "$junit"
 	echo "running $total tests: $label, build $name"
 	# Its own limit is for a test without one, which lint refuses.
 	(cd "$dir" && ${prefix[@]+"${prefix[@]}"} ctest -L "^$label\$" \
 		-j "$3" --timeout 300 --output-on-failure --no-tests=error \
-		--test-output-size-passed 65536 --output-junit "$junit") \
+		--test-output-size-passed 65536 ${show[@]+"${show[@]}"} \
+		--output-junit "$junit") \
 		>"$log" 2>&1 </dev/null
 	if [ ! -f "$junit" ]; then
 		tail -n 30 "$log"
 		fail "$label ($name)" "ctest left no report"
 		return 0
+	fi
+	if [ ${#show[@]} -gt 0 ]; then
+		sed -n 's/^[0-9]*: //p' "$log"
 	fi
 	while read -r verdict test seconds; do
 		seen=$((seen + 1))
