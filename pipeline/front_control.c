@@ -17,8 +17,14 @@ static int control_open(struct kvs_session *s, const struct kvs_msg_open *m)
 		kvs_session_end(s, -EPROTO, "OPEN for another rank");
 		return 0;
 	}
-	if (e) {
+	if (e && (!m->generation || m->generation == e->generation)) {
 		kvs_front_open(s, e, m);
+		return 0;
+	}
+	if (m->generation) {
+		/* It names an attempt, and that one is no more. */
+		kvs_session_refuse(s, m, m->generation, ESTALE,
+				   "the generation is that of another attempt");
 		return 0;
 	}
 	ret = kvs_directory_ended(s->f, m);

@@ -59,6 +59,7 @@ static int data_violation(struct kvs_data_conn *dc, enum kvs_proto_error e,
 
 static int data_frame(struct kvs_conn *c, const struct kvs_frame *f)
 {
+	_Alignas(8) unsigned char buf[64];
 	struct kvs_data_conn *dc = kvs_conn_user(c);
 	struct kvs_node *n = dc->n;
 	const char *reason;
@@ -69,7 +70,12 @@ static int data_frame(struct kvs_conn *c, const struct kvs_frame *f)
 	if (m.type != KVS_WIRE_KEEPALIVE)
 		return data_violation(dc, KVS_PROTO_ORDER,
 				      "unexpected frame on a data connection");
-	return 0;
+	if (m.keepalive.reply)
+		return 0;
+	m.keepalive.reply = 1;
+	if (kvs_wire_encode(&m, buf, sizeof(buf)) < 0)
+		return 0;
+	return kvs_conn_send(c, (const struct kvs_frame *)buf);
 }
 
 static int data_payload(struct kvs_conn *c, const struct kvs_frame *f,

@@ -24,18 +24,19 @@ int kvs_frame_check(struct kvs_conn *c, const struct kvs_frame *f)
 {
 	uint32_t len = kvs_get32(f->len);
 	uint32_t payload = kvs_get32(f->payload);
+	struct kvs_transport_stats *st = &c->t->stats;
 
-	if (kvs_get32(f->magic) != KVS_FRAME_MAGIC || len < sizeof(*f) ||
-	    len > c->t->frame_max)
-		goto bad;
-	if (!payload)
+	if (kvs_get32(f->magic) != KVS_FRAME_MAGIC)
+		st->bad_magic++;
+	else if (len < sizeof(*f) || len > c->t->frame_max)
+		st->bad_length++;
+	else if (payload &&
+		 (c->kind != KVS_CONN_DATA || !c->ops->payload ||
+		  len != KVS_DATA_FRAME || payload > KVS_PAYLOAD_MAX))
+		st->bad_payload++;
+	else
 		return 0;
-	if (c->kind != KVS_CONN_DATA || !c->ops->payload ||
-	    len != KVS_DATA_FRAME || payload > KVS_PAYLOAD_MAX)
-		goto bad;
-	return 0;
-bad:
-	c->t->stats.bad_frames++;
+	st->bad_frames++;
 	return -EPROTO;
 }
 

@@ -119,7 +119,10 @@ struct kvs_transport_stats {
 	uint64_t tx_bytes;
 	uint64_t io_short; /* partial reads and writes completed */
 	uint64_t cq_overflow; /* io_uring completion overflows seen */
-	uint64_t bad_frames; /* magic, length */
+	uint64_t bad_frames; /* all of the next three */
+	uint64_t bad_magic;
+	uint64_t bad_length;
+	uint64_t bad_payload; /* one that must not be there, or too long */
 };
 
 /**

@@ -269,6 +269,42 @@ static void foreigners_get_nothing(void **state)
 	rig_down(g);
 }
 
+/* An OPEN that names a generation means that attempt and no other, with or
+ * without a nonce. */
+static void open_of_another_attempt(void **state)
+{
+	struct kvs_msg m = { .type = KVS_WIRE_OPEN };
+	struct pe_room a, b;
+	struct ps p;
+	struct pe e;
+
+	(void)state;
+	start(&e, "60s", "1024");
+	ps_up(&p, g->port, "p", 0, 1, &layout);
+	pe_admit(&e, &a, 0, 7, 16, 1);
+	pe_wait(&e, &a, KVS_STATUS_ADMITTED);
+	assert_int_equal(pe_say(&e, KVS_PACKET_ABORT, &a, 0), 0);
+	pe_wait_failed(&e, &a, ECANCELED);
+	pe_admit(&e, &b, 1, 7, 16, 1);
+	pe_wait(&e, &b, KVS_STATUS_ADMITTED);
+	m.open.room = 7;
+	m.open.tokens = 16;
+	m.open.generation = a.generation;
+	assert_int_equal(ps_say(&p, &m), 0);
+	expect_refuse(&p, 7, ESTALE);
+	m.open.generation = 1ULL << 63;
+	assert_int_equal(ps_say(&p, &m), 0);
+	expect_refuse(&p, 7, ESTALE);
+	m.open.generation = b.generation;
+	assert_int_equal(ps_say(&p, &m), 0);
+	send_room(&p, 4);
+	pe_wait(&e, &b, KVS_STATUS_READY);
+	pe_commit(&e, &b);
+	ps_down(&p);
+	pe_down(&e);
+	rig_down(g);
+}
+
 /* An instance with fewer ranks than the engine waits for can never complete
  * the room: both sides hear so at once, not after a timeout. */
 static void too_few_ranks(void **state)
@@ -363,6 +399,7 @@ int main(void)
 		cmocka_unit_test(ends_with_its_connection),
 		cmocka_unit_test(refused_with_its_room),
 		cmocka_unit_test(foreigners_get_nothing),
+		cmocka_unit_test(open_of_another_attempt),
 		cmocka_unit_test(too_few_ranks),
 		cmocka_unit_test(other_length),
 		cmocka_unit_test(granted_when_there_is_memory),
