@@ -244,7 +244,8 @@ static void *front_main(void *arg)
 	/* The stopper may still be in the wake-up of this transport. */
 	while (sem_wait(&f->woken))
 		;
-	kvs_mailbox_run(&f->mailbox);
+	while (kvs_mailbox_run(&f->mailbox))
+		;
 	front_teardown(f);
 	return NULL;
 }

@@ -47,7 +47,12 @@ static inline void kvs_mailbox_post(struct kvs_mailbox *mb, struct kvs_post *p)
 		kvs_transport_wake(mb->t);
 }
 
-/* Owner thread: run what was posted. Return: how many. */
+/* Posts run at a time: the owner's timers and receives come round in between,
+ * however much is posted. */
+#define KVS_MAILBOX_BATCH 1024
+
+/* Owner thread: run what was posted, up to a batch; the rest is run after the
+ * owner's next poll, which does not wait then. Return: how many. */
 static inline unsigned int kvs_mailbox_run(struct kvs_mailbox *mb)
 {
 	struct kvs_mpsc_node *n;
@@ -55,11 +60,13 @@ static inline unsigned int kvs_mailbox_run(struct kvs_mailbox *mb)
 	unsigned int done = 0;
 
 	atomic_exchange(&mb->pending, 0);
-	while ((n = kvs_mpsc_pop(&mb->q))) {
+	while (done < KVS_MAILBOX_BATCH && (n = kvs_mpsc_pop(&mb->q))) {
 		p = kvs_container_of(n, struct kvs_post, node);
 		p->run(p, mb->ctx);
 		done++;
 	}
+	if (done == KVS_MAILBOX_BATCH && !atomic_exchange(&mb->pending, 1))
+		kvs_transport_wake(mb->t);
 	return done;
 }
 

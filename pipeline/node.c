@@ -250,7 +250,8 @@ static void node_deferred(struct kvs_node *n)
  * here, what is posted last is run here, and the rooms end here. */
 static void node_teardown(struct kvs_node *n)
 {
-	kvs_mailbox_run(&n->mailbox);
+	while (kvs_mailbox_run(&n->mailbox))
+		;
 	kvs_transport_destroy(n->transport);
 	n->transport = NULL;
 	kvs_worker_abandon(n->worker);

@@ -28,11 +28,11 @@ int kvs_frame_check(struct kvs_conn *c, const struct kvs_frame *f)
 
 	if (kvs_get32(f->magic) != KVS_FRAME_MAGIC)
 		st->bad_magic++;
-	else if (len < sizeof(*f) || len > c->t->frame_max)
+	else if (len < sizeof(*f) || len > c->t->frame_max ||
+		 (payload && len != KVS_DATA_FRAME))
 		st->bad_length++;
-	else if (payload &&
-		 (c->kind != KVS_CONN_DATA || !c->ops->payload ||
-		  len != KVS_DATA_FRAME || payload > KVS_PAYLOAD_MAX))
+	else if (payload && (c->kind != KVS_CONN_DATA || !c->ops->payload ||
+			     payload > KVS_PAYLOAD_MAX))
 		st->bad_payload++;
 	else
 		return 0;

@@ -287,8 +287,8 @@ static const struct {
 	{ "offset 2^32", lie_offset_32, KVS_PROTO_VALUE },
 	{ "len over the run", lie_len_over, KVS_PROTO_RANGE },
 	{ "len 2^30", lie_len_largest, KVS_PROTO_RANGE },
-	{ "len 2^31", lie_len_31, KVS_PROTO_MAGIC },
-	{ "len 2^32 - 1", lie_len_max, KVS_PROTO_MAGIC },
+	{ "len 2^31", lie_len_31, KVS_PROTO_PAYLOAD },
+	{ "len 2^32 - 1", lie_len_max, KVS_PROTO_PAYLOAD },
 	{ "len 0", lie_len_zero, KVS_PROTO_PAYLOAD },
 	{ "len and payload differ", lie_len_differs, KVS_PROTO_PAYLOAD },
 	{ "layer of the other rank", lie_layer_of_other_rank, KVS_PROTO_RANGE },
@@ -309,8 +309,8 @@ static const struct {
 	  KVS_PROTO_FOREIGN },
 	{ "reserved field", lie_reserved, KVS_PROTO_VALUE },
 	{ "magic", lie_magic, KVS_PROTO_MAGIC },
-	{ "frame of 63 bytes", lie_frame_len, KVS_PROTO_MAGIC },
-	{ "frame of 2^32 - 1 bytes", lie_frame_len_max, KVS_PROTO_MAGIC },
+	{ "frame of 63 bytes", lie_frame_len, KVS_PROTO_LENGTH },
+	{ "frame of 2^32 - 1 bytes", lie_frame_len_max, KVS_PROTO_LENGTH },
 	{ "not a chunk", lie_type, KVS_PROTO_LENGTH },
 };
 
