@@ -47,6 +47,7 @@ struct args {
 	double seconds;
 	uint64_t repeats;
 	uint64_t pool;
+	const char *pool_text; /* as it was given */
 	const char *engine;
 	const char *transport;
 	const char *checksum;
@@ -157,9 +158,9 @@ static void check_together(const struct args *a, struct argp_state *state)
 	if (a->pool / POOL_SHARE < max)
 		argp_error(
 			state,
-			"--pool %" PRIu64
-			": must hold %d chunks of the largest --size, %" PRIu64,
-			a->pool, POOL_SHARE, max);
+			"--pool %s: must hold %d chunks of the largest --size: "
+			"at least %" PRIu64,
+			a->pool_text, POOL_SHARE, max * POOL_SHARE);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -201,6 +202,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		if (kvs_parse_size(arg, &a->pool) || a->pool < SIZE_MIN ||
 		    a->pool > 1ULL << 40)
 			argp_error(state, "--pool %s: a size up to 1T", arg);
+		a->pool_text = arg;
 		a->pool -= a->pool % SIZE_MIN;
 		return 0;
 	case 'e':
@@ -492,6 +494,7 @@ int kvs_bench_recv(int argc, char **argv)
 			.seconds = 3,
 			.repeats = 5,
 			.pool = 512ULL << 20,
+			.pool_text = "512M",
 			.engine = "auto",
 			.transport = "tcp",
 			.checksum = "none",

@@ -336,6 +336,19 @@ static void flight_check(struct replay *r, struct flight *f)
 	}
 }
 
+/* What is on the device already is still compared. */
+static void stop_all(struct replay *r)
+{
+	struct flight *f = r->flights;
+
+	r->res.stopped = true;
+	kvs_progress_clear(&r->progress);
+	fprintf(stderr, "stopped by a signal\n");
+	for (unsigned int n = 0; n < r->o.concurrency; n++, f++)
+		if (f->state == FLIGHT_ADMITTED || f->state == FLIGHT_COMMITTED)
+			flight_abort(r, f);
+}
+
 static void turn(struct replay *r)
 {
 	uint64_t held = 0;
@@ -348,7 +361,9 @@ static void turn(struct replay *r)
 	} else if (r->res.lost) {
 		(void)kvs_engine_progress(r->o.engine);
 	}
-	if (!r->res.lost)
+	if (r->o.stop && *r->o.stop && !r->res.stopped)
+		stop_all(r);
+	if (!r->res.lost && !r->res.stopped)
 		admit_more(r);
 	for (unsigned int n = 0; n < r->o.concurrency; n++, f++) {
 		switch (f->state) {
@@ -421,7 +436,8 @@ int kvs_replay(const struct kvs_replay_opts *o, struct kvs_replay_result *ret)
 		r.slices[k] = kvs_workload_slice(o->w, k);
 	kvs_progress_init(&r.progress, "replay", KVS_PROGRESS_BYTES,
 			  replay_total(&r), NULL, NULL);
-	while (r.busy || (r.next < o->w->trace.n && !r.res.lost)) {
+	while (r.busy ||
+	       (r.next < o->w->trace.n && !r.res.lost && !r.res.stopped)) {
 		r.idle = true;
 		turn(&r);
 		kvs_progress_update(&r.progress, r.behind);

@@ -11,6 +11,7 @@
 #ifndef KVS_TOOLS_ENGINE_REPLAY_H
 #define KVS_TOOLS_ENGINE_REPLAY_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -26,6 +27,8 @@
  * @concurrency: requests at a time
  * @abort: share to abort mid-transfer, 0..1
  * @quiet: mismatches go to stderr, not to stdout
+ * @stop: when not 0, abort what is under way, begin nothing new, and end;
+ *        may be NULL
  */
 struct kvs_replay_opts {
 	struct kvs_engine *engine;
@@ -34,6 +37,7 @@ struct kvs_replay_opts {
 	unsigned int concurrency;
 	double abort;
 	bool quiet;
+	const volatile sig_atomic_t *stop;
 };
 
 /**
@@ -52,6 +56,8 @@ struct kvs_replay_opts {
  * @wrong_pages: that held other bytes than the source
  * @wrong_bytes: those bytes
  * @lost: the daemon went away
+ * @stopped: @stop ended it; requests that were not begun count as failed, those
+ *           that were aborted as aborted
  */
 struct kvs_replay_result {
 	uint64_t completed;
@@ -67,6 +73,7 @@ struct kvs_replay_result {
 	uint64_t wrong_pages;
 	uint64_t wrong_bytes;
 	bool lost;
+	bool stopped;
 };
 
 /**

@@ -6,6 +6,7 @@
  */
 #include <argp.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,7 @@ enum {
 	KEY_DEVICE_TOKENS,
 	KEY_COPY_RATE,
 	KEY_ABORT,
-	KEY_JSON,
+	KEY_CHECK,
 };
 
 struct engine_args {
@@ -37,8 +38,11 @@ struct engine_args {
 	uint64_t device_tokens; /* 0: twice the longest request */
 	uint64_t copy_rate; /* bytes a second; 0: as fast as memory */
 	double abort;
+	bool check;
 	bool json;
 };
+
+static volatile sig_atomic_t engine_stop;
 
 static const struct argp_option engine_options[] = {
 	{ "socket", KEY_SOCKET, "PATH", 0,
@@ -52,7 +56,9 @@ static const struct argp_option engine_options[] = {
 	  "Bytes a second of the soft device (default: as fast as memory)", 0 },
 	{ "abort", KEY_ABORT, "FRACTION", 0,
 	  "Abort this share of the requests mid-transfer (default 0)", 0 },
-	{ "json", KEY_JSON, NULL, 0, "One JSON object on stdout", 0 },
+	{ "check", KEY_CHECK, NULL, 0,
+	  "Check the workload and exit, without a daemon: 0 good, 2 not", 0 },
+	{ "json", 'j', NULL, 0, "One JSON object on stdout", 0 },
 	{ 0 },
 };
 
@@ -96,7 +102,10 @@ static error_t engine_parse(int key, char *arg, struct argp_state *state)
 				   "--abort: %s is not a share from 0 to 1",
 				   arg);
 		return 0;
-	case KEY_JSON:
+	case KEY_CHECK:
+		a->check = true;
+		return 0;
+	case 'j':
 		a->json = true;
 		return 0;
 	case ARGP_KEY_ARG:
@@ -161,14 +170,16 @@ static int report_json(const struct kvs_workload *w,
 	if (j)
 		(void)json_object_update_new(
 			j,
-			json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "completed",
-				  (json_int_t)r->completed, "aborted",
-				  (json_int_t)r->aborted, "refused_400",
-				  (json_int_t)r->refused_400, "refused_503",
-				  (json_int_t)r->refused_503, "failed",
-				  (json_int_t)r->failed, "held_peak_bytes",
-				  (json_int_t)r->held_peak, "mismatched_pages",
-				  (json_int_t)r->wrong_pages));
+			json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b}",
+				  "completed", (json_int_t)r->completed,
+				  "aborted", (json_int_t)r->aborted,
+				  "refused_400", (json_int_t)r->refused_400,
+				  "refused_503", (json_int_t)r->refused_503,
+				  "failed", (json_int_t)r->failed,
+				  "held_peak_bytes", (json_int_t)r->held_peak,
+				  "mismatched_pages",
+				  (json_int_t)r->wrong_pages, "stopped",
+				  r->stopped));
 	ret = !j || json_dumpf(j, stdout, JSON_COMPACT) || puts("") < 0;
 	json_decref(j);
 	return ret ? -EIO : 0;
@@ -182,6 +193,8 @@ static int report_table(const struct kvs_workload *w,
 	int ret;
 
 	summarize(r, &s);
+	if (r->stopped)
+		printf("stopped by a signal\n");
 	if (r->aborted || r->refused_400 || r->refused_503 || r->failed)
 		printf("completed %llu, aborted %llu, refused (class 400) "
 		       "%llu, refused (class 503) %llu, failed %llu\n",
@@ -227,6 +240,23 @@ static void show_geometry(const struct kvs_workload *w, const struct kvs_kv *kv)
 		kvs_format_size(kv->n_pages * kv->page_bytes, b));
 }
 
+static void on_signal(int sig)
+{
+	(void)sig;
+	engine_stop = 1;
+}
+
+/* The first signal ends the rooms, the second one ends us. */
+static void catch_signals(void)
+{
+	struct sigaction sa = { .sa_handler = on_signal,
+				.sa_flags = (int)SA_RESETHAND };
+
+	sigemptyset(&sa.sa_mask);
+	sigaction(SIGINT, &sa, NULL);
+	sigaction(SIGTERM, &sa, NULL);
+}
+
 /* 0 all well, 1 something was wrong. */
 static int engine_run(const struct engine_args *a, const struct kvs_workload *w,
 		      struct kvs_kv *kv)
@@ -244,6 +274,7 @@ static int engine_run(const struct engine_args *a, const struct kvs_workload *w,
 		.concurrency = a->concurrency,
 		.abort = a->abort,
 		.quiet = a->json,
+		.stop = &engine_stop,
 	};
 	struct kvs_replay_result r;
 	char err[256];
@@ -255,6 +286,7 @@ static int engine_run(const struct engine_args *a, const struct kvs_workload *w,
 		return 1;
 	}
 	show_geometry(w, kv);
+	catch_signals();
 	ret = kvs_replay(&ro, &r);
 	kvs_engine_detach(ro.engine);
 	if (ret) {
@@ -265,7 +297,9 @@ static int engine_run(const struct engine_args *a, const struct kvs_workload *w,
 	if (fflush(stdout))
 		ret = -EIO;
 	free(r.ttft);
-	return ret || r.wrong_bytes || kvs_replay_errors(&r) ? 1 : 0;
+	if (r.stopped || r.wrong_bytes || kvs_replay_errors(&r))
+		ret = 1;
+	return ret ? 1 : 0;
 }
 
 static int engine_open(const struct engine_args *a)
@@ -281,6 +315,10 @@ static int engine_open(const struct engine_args *a)
 		fprintf(stderr, "kvstage-engine: %s\n", err);
 		return ret == -ENOENT || ret == -EINVAL ? 2 : 1;
 	}
+	if (a->check) {
+		kvs_workload_close(&w);
+		return 0;
+	}
 	if (!tokens)
 		tokens = 2ULL * w.trace.max_input + w.layout->page_size;
 	ret = kvs_kv_open(&w, tokens, a->concurrency, a->copy_rate, &kv, err,
@@ -295,8 +333,6 @@ static int engine_open(const struct engine_args *a)
 	kvs_workload_close(&w);
 	return ret;
 }
-
-const char *argp_program_version = "kvstage-engine " KVS_VERSION;
 
 int main(int argc, char **argv)
 {
@@ -314,6 +350,7 @@ int main(int argc, char **argv)
 	};
 	struct engine_args a = { .concurrency = CONCURRENCY_DEFAULT };
 
+	argp_program_version = "kvstage-engine " KVS_VERSION;
 	argp_err_exit_status = 2;
 	if (argp_parse(&argp, argc, argv, 0, NULL, &a))
 		return 2;

@@ -18,6 +18,7 @@
 #include "lib/log.h"
 #include "lib/units.h"
 #include "pipeline/room.h"
+#include "rdma/addr.h"
 #include "tools/send_run.h"
 
 #define KVS_SEND_TIME_MAX (24 * 3600 * KVS_NSEC_PER_SEC)
@@ -101,8 +102,15 @@ static uint64_t duration(struct argp_state *state, const char *name,
 
 static error_t parse_end(struct send_args *a, struct argp_state *state)
 {
+	struct kvs_addr addr;
+	char err[256];
+
 	if (!a->run.daemon)
 		argp_error(state, "--daemon is needed");
+	/* a name that is not known now may be so later: no matter of usage */
+	else if (kvs_addr_parse(a->run.daemon, false, &addr, err,
+				sizeof(err)) == -EINVAL)
+		argp_error(state, "--daemon: %s", err);
 	if (a->run.rank >= a->w.n_ranks)
 		argp_error(state, "--rank %u is not below --nranks %u",
 			   a->run.rank, a->w.n_ranks);
@@ -292,6 +300,8 @@ int main(int argc, char **argv)
 	kvs_workload_close(&w);
 	if (fflush(stdout) || ferror(stdout))
 		return 1;
+	if (ret == -ERANGE)
+		return 2;
 	if (ret)
 		return ret == -EOPNOTSUPP ? 77 : 1;
 	return res.failed ? 1 : 0;

@@ -108,8 +108,18 @@ int kvs_send_source_create(const struct kvs_workload *w, uint32_t rank,
 			s->page_bytes += s->layout->buffers[b].item_len;
 	}
 	pages = s->page_bytes ? bytes / s->page_bytes : KVS_SOURCE_PAGES_MAX;
-	if (pages < KVS_SOURCE_PAGES_MIN)
-		pages = KVS_SOURCE_PAGES_MIN;
+	if (pages < KVS_SOURCE_PAGES_MIN) {
+		snprintf(err, errlen,
+			 "--pool-size %llu: a page of this rank has %llu "
+			 "bytes and %u are needed: at least %llu",
+			 (unsigned long long)bytes,
+			 (unsigned long long)s->page_bytes,
+			 KVS_SOURCE_PAGES_MIN,
+			 (unsigned long long)s->page_bytes *
+				 KVS_SOURCE_PAGES_MIN);
+		res = -ERANGE;
+		goto out;
+	}
 	if (pages > KVS_SOURCE_PAGES_MAX)
 		pages = KVS_SOURCE_PAGES_MAX;
 	s->pages = (uint32_t)pages;

@@ -35,13 +35,14 @@ struct kvs_send_source {
  * kvs_send_source_create() - make the pool
  * @w: workload, outlives the source
  * @rank: whose layers
- * @bytes: size of the paged part; at least two pages are made
+ * @bytes: size of the paged part, two pages at least
  * @sets: requests under way at most
  * @path: file with the payload; NULL: the pattern
  * @ret: for kvs_send_source_destroy()
  * @err: message
  * @errlen: its size
- * Return: 0; -ENOMEM; -EINVAL an empty file; or why it cannot be read.
+ * Return: 0; -ENOMEM; -ERANGE @bytes is too small; -EINVAL an empty file; or
+ * why it cannot be read.
  */
 int kvs_send_source_create(const struct kvs_workload *w, uint32_t rank,
 			   uint64_t bytes, uint32_t sets, const char *path,

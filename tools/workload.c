@@ -90,7 +90,11 @@ static error_t workload_parse(int key, char *arg, struct argp_state *state)
 		o->trace = arg;
 		return 0;
 	case KEY_GENERATE:
-		o->trace = NULL;
+		o->generate = true;
+		return 0;
+	case ARGP_KEY_END:
+		if (o->trace && o->generate)
+			argp_error(state, "--trace and --generate: only one");
 		return 0;
 	case KEY_REQUESTS:
 		o->requests = workload_number(state, "requests", arg, 1,

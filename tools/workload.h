@@ -33,6 +33,7 @@
 /**
  * struct kvs_workload_opts - as given on the command line
  * @trace: file; NULL: the generator
+ * @generate: the generator was asked for by name
  * @requests: how many at most
  * @model: preset; NULL: KVS_WORKLOAD_MODEL, cut to KVS_WORKLOAD_LAYERS
  * @tp: tensor parallel ranks of the model
@@ -47,6 +48,7 @@
  */
 struct kvs_workload_opts {
 	const char *trace;
+	bool generate;
 	size_t requests;
 	const char *model;
 	uint32_t tp;

@@ -6,7 +6,8 @@
 # pool is refused as class 400 and the others are served; aborted requests are
 # no errors and hold no device memory; layouts with fixed-count buffers and
 # aux blocks arrive byte by byte; bytes that differ are all named;
-# --json is one object.
+# --json is one object; --check needs no daemon; a signal aborts what is under
+# way and still brings the result.
 
 set -u -o pipefail
 build=${1:?usage: engine_ends.sh BUILD}
@@ -80,6 +81,14 @@ engine 2 stray
 engine 2 --model no-such-model
 said "llama-3-70b"
 engine 2 --trace "$dir/nowhere"
+engine 2 --trace "$dir/nowhere" --generate
+said "--trace and --generate: only one"
+engine 0 --check --requests 3
+[ -z "$(cat "$dir/out" "$dir/err")" ] || fail "--check said something"
+engine 2 --check --model deepseek-v3 --layers 62
+said "layers 62: it has 61"
+engine 0 --version
+grep -qE '^kvstage-engine [0-9]' "$dir/out" || fail "no version"
 engine 1 --requests 1
 said "sock: No such file or directory"
 
@@ -138,5 +147,23 @@ n=$(grep -cE '^mismatch: room 500 gen [0-9]+ buffer [0-4] page [01] offset 0$' \
 	"$dir/out")
 [ "$n" = 10 ] || fail "$n mismatch lines, not 10"
 tail -n 1 "$dir/out" | grep -qE '^byte mismatches: [1-9]' || fail "last line"
+
+# A signal ends it with the table; nobody sends, so all rooms are under way.
+"$build/tools/kvstage-engine" --socket "$dir/sock" --requests 20 -j \
+	--concurrency 2 --max-input 500 --room-base 600 >"$dir/out" \
+	2>"$dir/err" </dev/null &
+engine=$!
+rooms()
+{
+	"$build/tools/kvstagectl" -s "$dir/ctl" --json rooms | wc -l
+}
+until [ "$(rooms)" = 2 ]; do
+	kill -0 $engine 2>/dev/null || break
+done
+kill -TERM $engine
+wait $engine
+[ $? -eq 1 ] || fail "status after TERM"
+holds "stopped and aborted == 2 and failed == 18 and completed == 0"
+until [ "$(rooms)" = 0 ]; do :; done
 
 exit $bad

@@ -69,6 +69,12 @@ esac
 END
 cat >"$dir/fake/kvstage-engine" <<'END'
 #!/bin/bash
+case " $* " in
+*" --check "*)
+	[ "$CASE" != check ] || { echo "no such model" >&2; exit 2; }
+	exit 0
+	;;
+esac
 case $CASE in
 middle | send | hang) exec -a "$0" sleep 1000 ;;
 segv) kill -SEGV $$ ;;
@@ -122,6 +128,11 @@ check send 1 "" "connection refused"
 check segv 1 "" "kvstage-engine was killed by signal 11"
 check linger 1 "$table" "senders did not end"
 check usage 2 "" "--requests takes a number" --requests -1
+check check 2 "" "no such model"
+! grep -q starting "$dir/err" || complain "check: started a daemon"
+check good 0 "$table" "" --seed 0
+check usage 2 "" "--seed takes a number from 0" --seed -1
+check usage 2 "" "--json takes no value" --json=yes
 check usage 2 "" "--inject knows flip=N" --inject drop=1
 check usage 1 "" "cannot read the trace" --trace "$dir/none"
 

@@ -72,10 +72,20 @@ tree 'message(FATAL_ERROR "broken on purpose")'
 check "no build" 1 "0 passed, 1 failed, 0 skipped" "broken on purpose" \
 	--label regress
 
-"$dir/tree/tests/run" --label nonsense >/dev/null 2>&1
-status=$?
-if [ $status -ne 2 ]; then
-	echo "an unknown label: status $status, not 2"
-	bad=1
-fi
+refuse() # TEXT ARGS...
+{
+	local want=$1 out status
+
+	shift
+	out=$("$dir/tree/tests/run" "$@" 2>&1)
+	status=$?
+	if [ $status -ne 2 ] || [[ $out != *"$want"* ]]; then
+		echo "$*: status $status, not 2 with '$want': $out"
+		bad=1
+	fi
+}
+
+refuse "no label 'nonsense'" --label nonsense
+refuse "--label takes a label" --label
+refuse "unknown option --lable" --lable unit
 exit $bad

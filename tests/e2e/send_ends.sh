@@ -63,7 +63,9 @@ equal() # WHAT GOT WANT
 
 for wrong in "" "--rank 1" "--nranks 0" "--rate fast" "--chunk-tokens 0" \
 	"--pool-size 0" "--open-timeout 5" "--io carrier" "--concurrency 0" \
-	"--data-connections 65" "--model no-such-model"; do
+	"--data-connections 65" "--model no-such-model" \
+	"--daemon localhost" "--daemon 127.0.0.1:0" "--daemon :7" \
+	"--pool-size 64K" "--trace $dir/trace --generate"; do
 	if [ -n "$wrong" ]; then
 		# shellcheck disable=SC2086 # several words
 		run 2 "" --daemon 127.0.0.1:1 $wrong
@@ -73,6 +75,8 @@ for wrong in "" "--rank 1" "--nranks 0" "--rate fast" "--chunk-tokens 0" \
 	nothing_out
 done
 
+run 2 "a page of this rank has 294912 bytes .* at least 589824" \
+	--daemon 127.0.0.1:1 --pool-size 64K
 run 1 ECONNREFUSED --daemon 127.0.0.1:1 --connect-timeout 100ms --requests 1
 nothing_out
 : >"$dir/empty"
