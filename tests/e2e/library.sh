@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Claim: libkvstage.so exports exactly the functions that the public headers
-# declare, each has a manual page, and an installed copy (headers, library,
-# pkg-config file) is enough, wherever it was put, to build and run a program
-# that uses them all and the two examples, which hand a room over through a real
-# kvstaged; each function has a page that man finds by its name; and the unit of
-# a full install starts what was installed with settings that were installed,
-# while settings that are there are left alone.
+# declare, each has a manual page, which has the structures of the headers too,
+# and an installed copy (headers, library, pkg-config file) is enough, wherever
+# it was put, to build and run a program that uses them all and the two
+# examples, which hand a room over through a real kvstaged; man finds the page
+# by the name of each function; and the unit of a full install starts what was
+# installed with settings that were installed, while settings that are there
+# are left alone.
 
 set -u -o pipefail
 build=${1:?usage: library.sh BUILD}
@@ -31,7 +32,7 @@ fail()
 	bad=1
 }
 
-for tool in nm cc pkg-config; do
+for tool in nm cc pkg-config python3; do
 	command -v $tool >/dev/null || { echo "skip: no $tool"; exit 77; }
 done
 if grep -q '^KVS_SANITIZE:[A-Z]*=.' "$build/CMakeCache.txt"; then
@@ -65,6 +66,22 @@ while read -r f; do
 	done
 done <"$dir/exported"
 
+# Structures stand in the pages as in the headers, comments aside.
+python3 - "$top" <<'END' || fail "man 3 and the headers differ"
+import glob, re, sys
+def plain(text):
+    return " ".join(re.sub(r"/\*.*?\*/", "", text, flags=re.S).split())
+def read(pattern):
+    names = glob.glob(sys.argv[1] + pattern)
+    return "\n".join(open(name).read() for name in names)
+pages = plain(read("/man/*.3"))
+found = re.findall(r"^struct kvs_\w+ \{.*?^\};", read("/include/kvstage/*.h"),
+                   re.M | re.S)
+missing = [s for s in found if plain(s) not in pages]
+print("\n".join(missing))
+sys.exit(len(found) < 8 or bool(missing))
+END
+
 cmake --install "$build" --component dev --prefix "$dir/inst" >"$dir/log" 2>&1 ||
 	fail "install: $(tail -n 5 "$dir/log")"
 pc=$(find "$dir/inst" -name kvstage.pc)
@@ -74,8 +91,8 @@ lib=$(dirname "$(dirname "$pc")")
 read -ra flags < <(PKG_CONFIG_PATH=$(dirname "$pc") pkg-config \
 	--cflags --libs kvstage)
 while read -r f; do
-	page=$(sed -n 's/^\.so //p' "$dir/inst/share/man/man3/$f.3") &&
-		[ -s "$dir/inst/share/man/$page" ] ||
+	page=$(sed -n 's/^\.so //p' "$dir/inst/share/man/man3/$f.3")
+	[ -f "$dir/inst/share/man/$page" ] ||
 		fail "man finds no page by the name $f"
 done <"$dir/exported"
 
@@ -88,9 +105,10 @@ for ((i = 0; i < 2; i++)); do
 	start=$(sed -n 's/^ExecStart=//p' \
 		"$dir/full/lib/systemd/system/kvstaged.service")
 	read -r program option conf <<<"$start"
-	[ "$program $option" = "$dir/full/bin/kvstaged --config" ] &&
-		"$program" "$option" "$conf" --check-config >/dev/null ||
+	if [ "$program $option" != "$dir/full/bin/kvstaged --config" ] ||
+		! "$program" "$option" "$conf" --check-config >/dev/null; then
 		fail "the unit cannot start: $start"
+	fi
 	if [ $i -eq 0 ]; then
 		printf '[pool]\nsize = 65M\n' >"$conf"
 	else
