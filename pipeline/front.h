@@ -142,6 +142,8 @@ struct kvs_front {
 	struct kvs_wire_scratch *scratch;
 	int attach_fd;
 	struct kvs_watch *attach_watch;
+	struct kvs_timer attach_again; /* set: out of descriptors */
+	uint64_t attach_failed; /* ns; when accepting failed last */
 	char attach_path[KVS_STRING_MAX];
 
 	struct kvs_list sessions;

@@ -15,6 +15,7 @@
 #include "pipeline/front.h"
 #include "pipeline/front_internal.h"
 #include "pipeline/layout.h"
+#include "pipeline/wire_text.h"
 
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
@@ -235,7 +236,8 @@ static int attach_check(struct kvs_front_engine *e,
 		snprintf(err, errlen, "malformed ATTACH");
 		return -EPROTO;
 	}
-	snprintf(e->name, sizeof(e->name), "%s", a->name);
+	/* it goes to the log and to terminals */
+	kvs_wire_text_put(e->name, sizeof(e->name), a->name);
 	if (a->version != KVS_ATTACH_VERSION) {
 		snprintf(err, errlen,
 			 "attach protocol version %u offered, %u spoken here",

@@ -23,6 +23,11 @@
 /* Rooms of an engine that is gone end in a moment, unless it left copies. */
 #define KVS_ENGINE_LINGER KVS_NSEC_PER_SEC
 
+/* Out of descriptors: how long the socket rests, and how far apart failures
+ * are that are worth a line each. */
+#define KVS_ENGINE_REST (100 * KVS_NSEC_PER_MSEC)
+#define KVS_ENGINE_EPISODE (10 * KVS_NSEC_PER_SEC)
+
 struct kvs_front_engine *kvs_front_engine(struct kvs_front *f, uint32_t number)
 {
 	struct kvs_front_engine *e;
@@ -102,6 +107,42 @@ void kvs_front_engine_over(struct kvs_front *f, uint32_t number)
 	engine_check_dead(e);
 }
 
+static void engine_accept_again(struct kvs_front *f)
+{
+	if (!kvs_timer_is_set(&f->attach_again))
+		return;
+	kvs_timer_cancel(&f->timers, &f->attach_again);
+	if (f->attach_watch && kvs_watch_events(f->attach_watch, POLLIN))
+		kvs_log_err("engine socket: cannot be watched any more");
+}
+
+static void engine_rested(struct kvs_timer *t)
+{
+	struct kvs_front *f =
+		kvs_container_of(t, struct kvs_front, attach_again);
+
+	if (f->attach_watch && kvs_watch_events(f->attach_watch, POLLIN))
+		kvs_log_err("engine socket: cannot be watched any more");
+}
+
+/* The socket stays readable, and to be called for it again and again helps
+ * nobody. */
+static void engine_accept_failed(struct kvs_front *f, int err)
+{
+	uint64_t now = kvs_clock_now(&kvs_clock_real);
+
+	if (err != EMFILE && err != ENFILE && err != ENOBUFS && err != ENOMEM)
+		return;
+	if (!f->attach_failed || now - f->attach_failed > KVS_ENGINE_EPISODE)
+		kvs_log_warn("engine socket: cannot accept: %s; engines wait "
+			     "until it can",
+			     strerror(err));
+	f->attach_failed = now;
+	/* without the timer nothing would wake it */
+	if (!kvs_timer_set(&f->timers, &f->attach_again, now + KVS_ENGINE_REST))
+		(void)kvs_watch_events(f->attach_watch, 0);
+}
+
 void kvs_front_engine_lost(struct kvs_front_engine *e, const char *why)
 {
 	if (e->fd < 0)
@@ -110,6 +151,7 @@ void kvs_front_engine_lost(struct kvs_front_engine *e, const char *why)
 	e->watch = NULL;
 	close(e->fd);
 	e->fd = -1;
+	engine_accept_again(e->f);
 	kvs_timer_cancel(&e->f->timers, &e->handshake);
 	if (e->attached) {
 		kvs_log_notice("engine %u (%s, pid %d): %s", e->number, e->name,
@@ -320,8 +362,10 @@ static void engine_accept(struct kvs_watch *w, short revents, void *arg)
 	(void)w;
 	(void)revents;
 	fd = accept4(f->attach_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-	if (fd < 0)
+	if (fd < 0) {
+		engine_accept_failed(f, errno);
 		return;
+	}
 	e = calloc(1, sizeof(*e));
 	if (!e || f->n_engines >= 2 * f->settings.engine_max ||
 	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len)) {
@@ -407,6 +451,7 @@ int kvs_engine_listen(struct kvs_front *f, char *err, size_t errlen)
 		return ret;
 	}
 	snprintf(f->attach_path, sizeof(f->attach_path), "%s", path);
+	kvs_timer_init(&f->attach_again, engine_rested);
 	return kvs_transport_watch(f->transport, f->attach_fd, POLLIN,
 				   engine_accept, f, &f->attach_watch);
 }

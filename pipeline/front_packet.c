@@ -8,6 +8,7 @@
 
 #include "lib/log.h"
 #include "pipeline/front.h"
+#include "pipeline/wire_text.h"
 
 static void packet_bad(struct kvs_front_engine *e, const char *why)
 {
@@ -40,6 +41,8 @@ static void admit_refuse(struct kvs_front_engine *e,
 static const char *admit_invalid(const struct kvs_front_engine *e,
 				 const struct kvs_packet_admit *p)
 {
+	char clean[sizeof(p->peer)];
+
 	if (!p->room)
 		return "room: 0 is not a room id";
 	if (!p->n_ranks || p->n_ranks > KVS_RANKS_MAX)
@@ -50,6 +53,9 @@ static const char *admit_invalid(const struct kvs_front_engine *e,
 		return "aux_len: larger than the layout's aux_max";
 	if (!*p->peer)
 		return "peer: empty";
+	kvs_wire_text_put(clean, sizeof(clean), p->peer);
+	if (strcmp(clean, p->peer))
+		return "peer: has control characters or is not UTF-8";
 	return NULL;
 }
 

@@ -2,7 +2,8 @@
 /*
  * Claims, of a daemon process with 64 descriptors: 200 connections at once
  * neither end it nor a transfer that is under way, those it had to turn away
- * or keep waiting cost no processor time, and when they are gone ten senders
+ * or keep waiting cost no processor time, on the socket of engines neither,
+ * and when they are gone ten senders
  * are served without a restart (PADL/IORingSwift#9, axboe/liburing#1275).
  * listen.max_connections refuses what is over it, says so in a counter, and
  * lets others in when there is room again.
@@ -12,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -123,16 +126,29 @@ static void serve(unsigned int port, struct pe *e, uint64_t room)
 	ps_down(&p);
 }
 
+/* An engine's connection that says nothing. */
+static int silent_engine(const char *path)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	assert_true(fd >= 0);
+	assert_true(strlen(path) < sizeof(sa.sun_path));
+	memcpy(sa.sun_path, path, strlen(path));
+	assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	return fd;
+}
+
 static void too_few_descriptors(void **state)
 {
 	const char *const args[] = { rig_engine(), NULL };
 	const struct timespec window = { 0, 300 * 1000 * 1000 };
-	int many[MANY], fd;
+	int many[MANY], silent[8], fd;
 	struct report r;
 	struct pe_room room;
 	struct ps_room w;
 	uint64_t cpu;
-	struct pe e;
+	struct pe e, late;
 	struct ps p;
 	pid_t pid;
 
@@ -151,6 +167,8 @@ static void too_few_descriptors(void **state)
 		many[i] = ps_dial(r.port);
 		assert_true(many[i] >= 0);
 	}
+	for (int i = 0; i < 8; i++)
+		silent[i] = silent_engine(r.socket);
 	/* the transfer goes on */
 	for (uint32_t i = 1; i < w.n_chunks / 2; i++)
 		assert_true(ps_send_part(&p, 0, &w, i, 0, 0) > 0);
@@ -164,7 +182,11 @@ static void too_few_descriptors(void **state)
 	assert_true(ask(fd).refused > 0);
 	for (int i = 0; i < MANY; i++)
 		close(many[i]);
+	for (int i = 0; i < 8; i++)
+		close(silent[i]);
 	finish(&p, &w, w.n_chunks / 2, &e, &room);
+	pe_up(&late, r.socket, &layout);
+	pe_down(&late);
 	for (uint64_t i = 0; i < 10; i++)
 		serve(r.port, &e, 100 + i);
 	ps_quiet(&p);
