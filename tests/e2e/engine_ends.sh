@@ -166,4 +166,7 @@ wait $engine
 holds "stopped and aborted == 2 and failed == 18 and completed == 0"
 until [ "$(rooms)" = 0 ]; do :; done
 
+# Nobody left a copy behind, so the daemon has said nothing of the kind.
+! grep -q 'left copies' "$dir/log" || fail "a word of copies left behind"
+
 exit $bad
