@@ -21,14 +21,20 @@
 #include "lib/list.h"
 #include "lib/log.h"
 #include "tools/daemon.h"
+#include "tools/daemon_accept.h"
 
 #define KVS_CTL_LINE_MAX 4096 /* bytes of a request */
 #define KVS_CTL_CONNECTIONS_MAX 32
 #define KVS_CTL_TIMEOUT 10 /* s without progress */
+#define KVS_CTL_FIRST 5 /* s until the request is there */
+#define KVS_CTL_BUSY                                   \
+	"{\"ok\":false,\"errno\":\"EBUSY\",\"error\":" \
+	"\"the daemon is busy: too many ask at once\"}\n"
 
 struct kvs_ctl {
 	struct kvs_daemon *d;
 	struct evconnlistener *listener;
+	struct kvs_accept *accept;
 	struct kvs_list connections;
 	unsigned int n;
 };
@@ -36,6 +42,7 @@ struct kvs_ctl {
 struct kvs_ctl_connection {
 	struct kvs_ctl *ctl;
 	struct bufferevent *bev;
+	struct event *first; /* ends one that does not ask */
 	struct kvs_list node;
 	bool answered;
 };
@@ -45,7 +52,15 @@ static void kvs_ctl_close(struct kvs_ctl_connection *c)
 	kvs_list_del(&c->node);
 	c->ctl->n--;
 	bufferevent_free(c->bev);
+	event_free(c->first);
 	free(c);
+}
+
+static void kvs_ctl_too_late(evutil_socket_t fd, short what, void *arg)
+{
+	(void)fd;
+	(void)what;
+	kvs_ctl_close(arg);
 }
 
 static void kvs_ctl_read(struct bufferevent *bev, void *arg)
@@ -76,6 +91,7 @@ static void kvs_ctl_read(struct bufferevent *bev, void *arg)
 		return;
 	}
 	c->answered = true;
+	event_del(c->first);
 	ret = bufferevent_write(bev, text, len);
 	free(text);
 	if (ret)
@@ -115,13 +131,21 @@ static void kvs_ctl_accept(struct evconnlistener *l, evutil_socket_t fd,
 			   struct sockaddr *sa, int len, void *arg)
 {
 	const struct timeval tv = { .tv_sec = KVS_CTL_TIMEOUT };
+	const struct timeval first = { .tv_sec = KVS_CTL_FIRST };
 	struct kvs_ctl *ctl = arg;
 	struct kvs_ctl_connection *c;
 
 	(void)l;
 	(void)sa;
 	(void)len;
-	if (ctl->n >= KVS_CTL_CONNECTIONS_MAX || !kvs_ctl_may(fd)) {
+	if (!kvs_ctl_may(fd)) {
+		close(fd);
+		return;
+	}
+	if (ctl->n >= KVS_CTL_CONNECTIONS_MAX) {
+		/* best effort: the socket is new and empty, so it fits */
+		(void)send(fd, KVS_CTL_BUSY, strlen(KVS_CTL_BUSY),
+			   MSG_DONTWAIT | MSG_NOSIGNAL);
 		close(fd);
 		return;
 	}
@@ -132,6 +156,14 @@ static void kvs_ctl_accept(struct evconnlistener *l, evutil_socket_t fd,
 	if (!c || !c->bev) {
 		free(c);
 		close(fd);
+		return;
+	}
+	c->first = evtimer_new(ctl->d->base, kvs_ctl_too_late, c);
+	if (!c->first || event_add(c->first, &first)) {
+		if (c->first)
+			event_free(c->first);
+		bufferevent_free(c->bev);
+		free(c);
 		return;
 	}
 	c->ctl = ctl;
@@ -172,6 +204,12 @@ int kvs_ctl_start(struct kvs_daemon *d, struct kvs_ctl **ret, char *err,
 		free(c);
 		return -ENOMEM;
 	}
+	r = kvs_accept_start(d->base, "ctl.socket", c->listener, &c->accept);
+	if (r) {
+		snprintf(err, errlen, "%s", strerror(-r));
+		kvs_ctl_stop(c);
+		return r;
+	}
 	*ret = c;
 	return 0;
 }
@@ -180,6 +218,7 @@ void kvs_ctl_stop(struct kvs_ctl *c)
 {
 	if (!c)
 		return;
+	kvs_accept_stop(c->accept);
 	evconnlistener_free(c->listener);
 	while (!kvs_list_empty(&c->connections))
 		kvs_ctl_close(kvs_list_first(&c->connections,

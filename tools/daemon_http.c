@@ -7,26 +7,161 @@
  */
 #include <errno.h>
 #include <event2/buffer.h>
+#include <event2/bufferevent.h>
 #include <event2/event.h>
 #include <event2/http.h>
 #include <event2/keyvalq_struct.h>
+#include <event2/listener.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include "lib/assert.h"
+#include "lib/clock.h"
 #include "lib/log.h"
 #include "pipeline/metrics.h"
 #include "tools/daemon.h"
+#include "tools/daemon_accept.h"
 
-#define KVS_HTTP_TIMEOUT 10 /* s a connection may be idle */
+#define KVS_HTTP_TIMEOUT 10 /* s for a request, and between two */
+#define KVS_HTTP_CONNECTIONS 128 /* beyond that the oldest is cut off */
+#define KVS_HTTP_SPARE 8 /* cut off and not gone yet */
 #define KVS_HTTP_HEADERS_MAX 16384 /* bytes */
 #define KVS_HTTP_BODY_MAX 4096 /* bytes; we read none */
+
+/* A connection of evhttp: it tells of its birth but not of its end. */
+struct kvs_http_connection {
+	struct bufferevent *bev; /* we have a reference; NULL: unused */
+	uint64_t since; /* ns; connected, or asked last */
+	bool cut;
+};
 
 struct kvs_http {
 	struct kvs_daemon *d;
 	struct evhttp *http;
+	struct kvs_accept *accept;
+	struct event *tick; /* looks for those that take too long */
+	struct kvs_http_connection
+		connections[KVS_HTTP_CONNECTIONS + KVS_HTTP_SPARE];
 };
+
+/* What evhttp has freed has no callbacks any more. */
+static bool kvs_http_is_gone(struct bufferevent *bev)
+{
+	bufferevent_data_cb readcb, writecb;
+	bufferevent_event_cb eventcb;
+	void *arg;
+
+	bufferevent_getcb(bev, &readcb, &writecb, &eventcb, &arg);
+	return !readcb && !writecb && !eventcb;
+}
+
+/* evhttp sees the end of file and cleans up. */
+static void kvs_http_cut(struct kvs_http_connection *c)
+{
+	int fd = bufferevent_getfd(c->bev);
+
+	c->cut = true;
+	if (fd >= 0)
+		shutdown(fd, SHUT_RDWR);
+}
+
+/* Forget those that are gone; returns how many are left. */
+static unsigned int kvs_http_sweep(struct kvs_http *h)
+{
+	unsigned int n = 0;
+	size_t i;
+
+	for (i = 0; i < KVS_ARRAY_SIZE(h->connections); i++) {
+		struct kvs_http_connection *c = &h->connections[i];
+
+		if (c->bev && kvs_http_is_gone(c->bev)) {
+			bufferevent_decref(c->bev);
+			c->bev = NULL;
+		}
+		n += c->bev != NULL;
+	}
+	return n;
+}
+
+static void kvs_http_cut_oldest(struct kvs_http *h)
+{
+	struct kvs_http_connection *oldest = NULL;
+	size_t i;
+
+	for (i = 0; i < KVS_ARRAY_SIZE(h->connections); i++) {
+		struct kvs_http_connection *c = &h->connections[i];
+
+		if (c->bev && !c->cut && (!oldest || c->since < oldest->since))
+			oldest = c;
+	}
+	if (oldest)
+		kvs_http_cut(oldest);
+}
+
+/* A connection was accepted: give it its buffers. */
+static struct bufferevent *kvs_http_accepted(struct event_base *base, void *arg)
+{
+	struct kvs_http *h = arg;
+	struct bufferevent *bev = bufferevent_socket_new(base, -1, 0);
+	unsigned int n = kvs_http_sweep(h);
+	size_t i;
+
+	/* those cut off go before the listener is called again */
+	if (n >= KVS_HTTP_CONNECTIONS) {
+		kvs_http_cut_oldest(h);
+		kvs_accept_pause(h->accept,
+				 n + 1 < KVS_ARRAY_SIZE(h->connections) ? 0
+									: 100);
+	}
+	for (i = 0; bev && i < KVS_ARRAY_SIZE(h->connections); i++) {
+		struct kvs_http_connection *c = &h->connections[i];
+
+		if (c->bev)
+			continue;
+		bufferevent_incref(bev);
+		*c = (struct kvs_http_connection){
+			.bev = bev,
+			.since = kvs_clock_now(&kvs_clock_real),
+		};
+		break;
+	}
+	return bev;
+}
+
+static void kvs_http_tick(evutil_socket_t fd, short what, void *arg)
+{
+	uint64_t now = kvs_clock_now(&kvs_clock_real);
+	struct kvs_http *h = arg;
+	size_t i;
+
+	(void)fd;
+	(void)what;
+	kvs_http_sweep(h);
+	for (i = 0; i < KVS_ARRAY_SIZE(h->connections); i++) {
+		struct kvs_http_connection *c = &h->connections[i];
+
+		if (c->bev && !c->cut &&
+		    now - c->since > KVS_HTTP_TIMEOUT * KVS_NSEC_PER_SEC)
+			kvs_http_cut(c);
+	}
+}
+
+/* It has asked, so it has time for the next. */
+static void kvs_http_heard(struct kvs_http *h, struct evhttp_request *req)
+{
+	struct evhttp_connection *conn = evhttp_request_get_connection(req);
+	struct bufferevent *bev = conn ? evhttp_connection_get_bufferevent(conn)
+				       : NULL;
+	size_t i;
+
+	for (i = 0; bev && i < KVS_ARRAY_SIZE(h->connections); i++)
+		if (h->connections[i].bev == bev)
+			h->connections[i].since =
+				kvs_clock_now(&kvs_clock_real);
+}
 
 static void kvs_http_reply(struct evhttp_request *req, int code,
 			   const char *reason, const char *type,
@@ -124,6 +259,7 @@ static void kvs_http_request(struct evhttp_request *req, void *arg)
 	enum evhttp_cmd_type method = evhttp_request_get_command(req);
 	size_t i;
 
+	kvs_http_heard(arg, req);
 	if (method != EVHTTP_REQ_GET && method != EVHTTP_REQ_HEAD) {
 		if (!evhttp_add_header(evhttp_request_get_output_headers(req),
 				       "Allow", "GET, HEAD"))
@@ -142,6 +278,30 @@ static void kvs_http_request(struct evhttp_request *req, void *arg)
 		}
 	}
 	kvs_http_text(req, HTTP_NOTFOUND, "Not Found", "no such page");
+}
+
+/* Takes @fd, also when it fails. */
+static int kvs_http_listen(struct kvs_http *h, int fd)
+{
+	const struct timeval second = { .tv_sec = 1 };
+	struct evconnlistener *l;
+
+	l = evconnlistener_new(h->d->base, NULL, NULL,
+			       LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0,
+			       fd);
+	if (!l) {
+		close(fd);
+		return -ENOMEM;
+	}
+	if (!evhttp_bind_listener(h->http, l)) {
+		evconnlistener_free(l);
+		return -ENOMEM;
+	}
+	h->tick = event_new(h->d->base, -1, EV_PERSIST, kvs_http_tick, h);
+	if (!h->tick || event_add(h->tick, &second))
+		return -ENOMEM;
+	evhttp_set_bevcb(h->http, kvs_http_accepted, h);
+	return kvs_accept_start(h->d->base, "http.address", l, &h->accept);
 }
 
 int kvs_http_start(struct kvs_daemon *d, struct kvs_http **ret, char *err,
@@ -177,11 +337,10 @@ int kvs_http_start(struct kvs_daemon *d, struct kvs_http **ret, char *err,
 			   &port, err, errlen);
 	if (r)
 		goto out_free;
-	if (!evhttp_accept_socket_with_handle(h->http, fd)) {
+	r = kvs_http_listen(h, fd);
+	if (r) {
 		snprintf(err, errlen, "http.address: cannot accept: %s",
-			 strerror(ENOMEM));
-		close(fd);
-		r = -ENOMEM;
+			 strerror(-r));
 		goto out_free;
 	}
 	if (*s->http_port_file)
@@ -192,8 +351,7 @@ int kvs_http_start(struct kvs_daemon *d, struct kvs_http **ret, char *err,
 	*ret = h;
 	return 0;
 out_free:
-	evhttp_free(h->http);
-	free(h);
+	kvs_http_stop(h);
 	return r;
 }
 
@@ -201,6 +359,10 @@ void kvs_http_stop(struct kvs_http *h)
 {
 	if (!h)
 		return;
+	kvs_accept_stop(h->accept);
+	if (h->tick)
+		event_free(h->tick);
 	evhttp_free(h->http);
+	kvs_http_sweep(h);
 	free(h);
 }

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
@@ -317,17 +318,73 @@ void kvs_unix_release(const char *path, int lock)
 	close(lock);
 }
 
+/* Port in the file at @path, 0 when it is empty; -EEXIST: it is not ours. */
+static int kvs_port_file_read(const char *path)
+{
+	char text[8];
+	struct stat st;
+	unsigned int port = 0;
+	ssize_t n, i;
+	int fd, ret;
+
+	/* lstat first: to open a device may do something */
+	if (lstat(path, &st))
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return -EEXIST;
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	if (fd < 0)
+		return errno == ELOOP ? -EEXIST : -errno;
+	n = read(fd, text, sizeof(text));
+	ret = n < 0 ? -errno : 0;
+	close(fd);
+	if (ret || !n)
+		return ret;
+	for (i = 0; i < n && text[i] >= '0' && text[i] <= '9'; i++)
+		port = port * 10 + (unsigned int)(text[i] - '0');
+	/* five digits at most, then the newline, then nothing */
+	if (!i || i > 5 || n != i + 1 || text[i] != '\n' || port > 65535)
+		return -EEXIST;
+	return (int)port;
+}
+
+int kvs_port_file_check(const char *setting, const char *path, char *err,
+			size_t errlen)
+{
+	int ret = kvs_port_file_read(path);
+
+	if (ret >= 0 || ret == -ENOENT)
+		return 0;
+	if (ret == -EEXIST)
+		snprintf(err, errlen,
+			 "%s = \"%s\": there is something that is not a port "
+			 "file of ours; remove it or choose another path",
+			 setting, path);
+	else
+		snprintf(err, errlen, "%s = \"%s\": cannot look at it: %s",
+			 setting, path, strerror(-ret));
+	return ret;
+}
+
 int kvs_port_file_write(const char *setting, const char *path,
 			unsigned int port, char *err, size_t errlen)
 {
 	char name[PATH_MAX];
 	int fd = -1, n, ret = 0;
 
+	ret = kvs_port_file_check(setting, path, err, errlen);
+	if (ret)
+		return ret;
 	n = snprintf(name, sizeof(name), "%s.new", path);
 	if (n < 0 || (size_t)n >= sizeof(name))
 		ret = -ENAMETOOLONG;
 	if (!ret) {
-		fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+		/* half a one of a crash may go, nothing else */
+		if (kvs_port_file_read(name) >= 0)
+			unlink(name);
+		fd = open(name,
+			  O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
+			  0644);
 		if (fd < 0 || dprintf(fd, "%u\n", port) < 0)
 			ret = -errno;
 		if (fd >= 0)
@@ -340,4 +397,13 @@ int kvs_port_file_write(const char *setting, const char *path,
 		snprintf(err, errlen, "%s = \"%s\": cannot write it: %s",
 			 setting, path, strerror(-ret));
 	return ret;
+}
+
+void kvs_port_file_remove(const char *path, const char *bound)
+{
+	const char *colon = strrchr(bound, ':');
+	int port = kvs_port_file_read(path);
+
+	if (colon && port > 0 && port == atoi(colon + 1))
+		unlink(path);
 }

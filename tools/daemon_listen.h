@@ -54,8 +54,21 @@ int kvs_unix_listen(const char *setting, const char *path, int *ret_fd,
 /* Remove socket and lock file, and let go; nothing for a @lock below 0. */
 void kvs_unix_release(const char *path, int lock);
 
-/* Write @port and a newline to @path, all at once. Return: 0 or -errno. */
+/**
+ * kvs_port_file_check() - may a port file be put there?
+ *
+ * Nothing, an empty file, or a file with a port number in it may be there;
+ * what else is there stays, and so does what a link leads to.
+ * Return: 0; -EEXIST; what opening it gave.
+ */
+int kvs_port_file_check(const char *setting, const char *path, char *err,
+			size_t errlen);
+/* Check, then write @port and a newline to @path, all at once. Return: 0 or
+ * -errno. */
 int kvs_port_file_write(const char *setting, const char *path,
 			unsigned int port, char *err, size_t errlen);
+
+/* Remove it, if it still is one with the port of "host:port" in it. */
+void kvs_port_file_remove(const char *path, const char *bound);
 
 #endif /* KVS_TOOLS_DAEMON_LISTEN_H */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <event2/event.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -18,10 +19,13 @@
 #include "lib/units.h"
 #include "pinned/region.h"
 #include "tools/daemon.h"
+#include "tools/daemon_accept.h"
 #include "tools/notify.h"
 
 /* a cancelled start ends within this, or is ended */
 #define KVS_CANCEL_SECONDS 4
+/* descriptors of a daemon without peers and engines */
+#define KVS_FILES_MIN 32
 
 #define KVS_NAME_(n, s) s,
 const char *const kvs_daemon_state_name[KVS_DAEMON_STATE_MAX] = {
@@ -158,9 +162,9 @@ static void kvs_daemon_over(struct kvs_daemon *d, int status)
 static void kvs_daemon_unlink(struct kvs_daemon *d)
 {
 	if (*d->settings.listen_port_file && *d->listen)
-		unlink(d->settings.listen_port_file);
+		kvs_port_file_remove(d->settings.listen_port_file, d->listen);
 	if (*d->settings.http_port_file && *d->http_bound)
-		unlink(d->settings.http_port_file);
+		kvs_port_file_remove(d->settings.http_port_file, d->http_bound);
 	kvs_unix_release(d->settings.engine_socket, d->engine_lock);
 	kvs_unix_release(d->settings.ctl_socket, d->ctl_lock);
 }
@@ -321,8 +325,11 @@ static void kvs_daemon_started(struct kvs_daemon *d)
 {
 	if (d->helper_ret) {
 		d->svc = NULL;
-		if (d->stopping && d->helper_ret == -ECANCELED) {
-			kvs_log_notice("start given up");
+		if (d->stopping) {
+			kvs_log_notice("start given up: %s",
+				       *d->helper_err
+					       ? d->helper_err
+					       : strerror(-d->helper_ret));
 			kvs_daemon_over(d, 0);
 			return;
 		}
@@ -381,10 +388,43 @@ static void kvs_daemon_watchdog(evutil_socket_t fd, short what, void *arg)
 	}
 }
 
+/*
+ * A few descriptors short, and what fails first is some library that says
+ * that it has no memory.
+ */
+static int kvs_daemon_check_files(char *err, size_t errlen)
+{
+	int fd[KVS_FILES_MIN], n = 0, ret = 0;
+	struct rlimit rl = { 0 };
+
+	while (n < KVS_FILES_MIN && !ret) {
+		fd[n] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+		if (fd[n] < 0)
+			ret = -errno;
+		else
+			n++;
+	}
+	while (n)
+		close(fd[--n]);
+	if (ret != -EMFILE && ret != -ENFILE)
+		return 0;
+	if (ret == -EMFILE && !getrlimit(RLIMIT_NOFILE, &rl))
+		snprintf(err, errlen,
+			 "too many open files (ulimit -n %" PRIu64 "); the "
+			 "daemon needs %d of its own, and one for each "
+			 "connection",
+			 (uint64_t)rl.rlim_cur, KVS_FILES_MIN);
+	else
+		snprintf(err, errlen,
+			 "too many open files on this machine "
+			 "(fs.file-max)");
+	return ret;
+}
+
 static void kvs_daemon_raise_files(const struct kvs_settings *s)
 {
 	uint64_t want =
-		(uint64_t)s->listen_max_connections + 8ULL * s->engine_max + 64;
+		(uint64_t)s->listen_max_connections + 8ULL * s->engine_max + 256;
 	struct rlimit rl;
 
 	if (getrlimit(RLIMIT_NOFILE, &rl))
@@ -404,6 +444,7 @@ static int kvs_daemon_events(struct kvs_daemon *d)
 	uint64_t watchdog = kvs_notify_watchdog();
 	size_t i;
 
+	kvs_accept_log_init();
 	d->base = event_base_new();
 	d->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (!d->base || d->done_fd < 0)
@@ -439,6 +480,9 @@ static int kvs_daemon_prepare(struct kvs_daemon *d, char *err, size_t errlen)
 {
 	int ret;
 
+	ret = kvs_daemon_check_files(err, errlen);
+	if (ret)
+		return ret;
 	snprintf(err, errlen, "%s", strerror(ENOMEM));
 	ret = kvs_daemon_events(d);
 	if (ret)
@@ -454,6 +498,11 @@ static int kvs_daemon_prepare(struct kvs_daemon *d, char *err, size_t errlen)
 	if (!ret)
 		ret = kvs_unix_claim("engine.socket", d->settings.engine_socket,
 				     &d->engine_lock, err, errlen);
+	/* now, and not when the pools are made */
+	if (!ret && *d->settings.listen_port_file)
+		ret = kvs_port_file_check("listen.port_file",
+					  d->settings.listen_port_file, err,
+					  errlen);
 	if (!ret)
 		ret = kvs_ctl_start(d, &d->ctl, err, errlen);
 	if (!ret)

@@ -6,7 +6,8 @@
  * and the range; a second daemon never takes a first one's socket, while what
  * a crash left behind is no obstacle; what cannot be written or allocated is
  * named with its setting, and memory that is not there is called host memory
- * (LMCache#5177).
+ * (LMCache#5177), and descriptors that are not there are not called memory.
+ * A port file replaces a port file and nothing else.
  *
  * usage: daemon_refuses TOOLS-FOLDER
  */
@@ -21,6 +22,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -267,6 +269,76 @@ static void folder_is_made(void **state)
 	assert_int_equal(access("run/ctl.sock", F_OK), -1);
 }
 
+static void read_file(const char *name, char *buf, size_t len)
+{
+	FILE *f = fopen(name, "re");
+
+	assert_non_null(f);
+	buf[fread(buf, 1, len - 1, f)] = '\0';
+	fclose(f);
+}
+
+/* What is not a port file stays as it is, and is not written through. */
+static void port_files(void **state)
+{
+	static const char *const settings[] = { "listen", "http" };
+	static const char *const names[] = { "link", "text", "folder", "fifo" };
+	char option[64], part[128], text[64];
+	size_t i, k;
+
+	(void)state;
+	kvs_rig_write_file("target", "7410\n");
+	kvs_rig_write_file("text", "precious\n");
+	assert_int_equal(symlink("target", "link"), 0);
+	assert_int_equal(mkdir("folder", 0700), 0);
+	assert_int_equal(mkfifo("fifo", 0600), 0);
+	for (i = 0; i < 2; i++) {
+		for (k = 0; k < 4; k++) {
+			snprintf(option, sizeof(option), "--%s-port-file=%s",
+				 settings[i], names[k]);
+			snprintf(part, sizeof(part),
+				 "%s.port_file = \"%s\": there is something",
+				 settings[i], names[k]);
+			expect(1, part, ARGS(option));
+		}
+	}
+	read_file("target", text, sizeof(text));
+	assert_string_equal(text, "7410\n");
+	read_file("text", text, sizeof(text));
+	assert_string_equal(text, "precious\n");
+	assert_int_equal(access("link", F_OK), 0);
+	/* of an earlier daemon, empty, or put there while it runs */
+	kvs_rig_write_file("old", "65535\n");
+	kvs_rig_write_file("empty", "");
+	kvs_rig_start_ready(&rig, ARGS("--listen-port-file=old",
+				       "--http-port-file=empty"));
+	assert_true(kvs_rig_port("empty") != kvs_rig_port("old"));
+	assert_int_equal(unlink("old"), 0);
+	kvs_rig_write_file("old", "precious\n");
+	kvs_rig_stop(&rig);
+	assert_int_equal(access("empty", F_OK), -1);
+	read_file("old", text, sizeof(text));
+	assert_string_equal(text, "precious\n");
+}
+
+/* Too few descriptors are not called a lack of memory. */
+static void few_descriptors(void **state)
+{
+	struct rlimit old, few;
+
+	(void)state;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	few = (struct rlimit){ 24, 24 };
+	if (old.rlim_max < 24 || setrlimit(RLIMIT_NOFILE, &few))
+		skip();
+	kvs_rig_run(&rig, "kvstaged", NULL, &res);
+	few = old;
+	if (setrlimit(RLIMIT_NOFILE, &old))
+		skip(); /* only root gets it back */
+	assert_int_equal(res.status, 1);
+	kvs_rig_assert_has(res.err, "too many open files (ulimit -n 24)");
+}
+
 /* 100 TiB: the kind of memory, the numbers and the knob are in the message. */
 static void too_much_memory(void **state)
 {
@@ -293,7 +365,7 @@ int main(int argc, char **argv)
 		T(addresses),	   T(settings),	       T(printed),
 		T(second_daemon),  T(after_a_crash),   T(foreign_paths),
 		T(no_such_node),   T(too_much_memory), T(permissions),
-		T(folder_is_made),
+		T(folder_is_made), T(port_files),      T(few_descriptors),
 #undef T
 	};
 
