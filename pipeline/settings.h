@@ -7,7 +7,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define KVS_STRING_MAX 256
+/* bytes, with the NUL; a line "port_file = ..." must fit libinih's buffer */
+#define KVS_STRING_MAX 184
 
 #define KVS_TYPE_SIZE(f) uint64_t f;
 #define KVS_TYPE_DURATION(f) uint64_t f;

@@ -8,12 +8,15 @@
  * lines, which it would add to the value above.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <ini.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "lib/assert.h"
 #include "lib/units.h"
@@ -26,7 +29,8 @@ static const char *const kvs_setting_hint[KVS_SETTING_TYPE_MAX] = {
 	[KVS_SETTING_DURATION] = "not a duration such as 30s, 250ms or 5m",
 	[KVS_SETTING_U32] = "not a number",
 	[KVS_SETTING_BOOL] = "neither yes nor no",
-	[KVS_SETTING_STRING] = "not a plain text",
+	[KVS_SETTING_STRING] = "not a plain text: control bytes, a blank at an "
+			       "end, or a ';' that would begin a comment",
 	[KVS_SETTING_CHOICE] = "not one of the choices",
 };
 
@@ -88,11 +92,20 @@ static bool kvs_setting_is_choice(const char *choices, const char *value)
 	}
 }
 
+/* Would a file that has it be read as it is? */
 static bool kvs_setting_is_plain(const char *value)
 {
-	for (; *value; value++)
+	char before = ' ';
+
+	if (*value == ' ')
+		return false;
+	for (; *value; before = *value++) {
 		if ((unsigned char)*value < 0x20 || *value == 0x7f)
 			return false;
+		if ((before == ' ' && *value == ';') ||
+		    (*value == ' ' && !value[1]))
+			return false;
+	}
 	return true;
 }
 
@@ -312,6 +325,27 @@ static void kvs_settings_file_error(struct kvs_settings_file *c, int ret,
 	va_end(ap);
 }
 
+/* "[section] junk" and "key: value", which inih takes. */
+static bool kvs_settings_line_is_odd(const char *line)
+{
+	size_t n;
+
+	if (!strncmp(line, "\xef\xbb\xbf", 3))
+		line += 3; /* the mark some editors begin a file with */
+	if (*line == '#' || *line == ';')
+		return false;
+	if (*line != '[') {
+		n = strcspn(line, "=:");
+		return line[n] == ':';
+	}
+	n = strcspn(line, "]");
+	if (!line[n])
+		return false;
+	line += n + 1;
+	n = strspn(line, " \t\r\n");
+	return line[n] && (!n || line[n] != ';');
+}
+
 /* fgets() for inih, see DOC. After an error there is nothing more to read. */
 static char *kvs_settings_read_line(char *buf, int size, void *arg)
 {
@@ -344,6 +378,11 @@ static char *kvs_settings_read_line(char *buf, int size, void *arg)
 	}
 	buf[n++] = '\n';
 	buf[n] = '\0';
+	if (kvs_settings_line_is_odd(buf)) {
+		kvs_settings_file_error(c, -EINVAL, c->line,
+					"neither [section] nor key = value");
+		return NULL;
+	}
 	return buf;
 }
 
@@ -399,6 +438,27 @@ int kvs_settings_load(struct kvs_settings *s, const char *path, char *err,
 	return kvs_settings_load_origin(s, path, &o, err, errlen);
 }
 
+/* A pipe could keep us waiting, and a reload would find it empty. */
+static int kvs_settings_open(const char *path, FILE **ret)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	struct stat st;
+	int err = 0;
+
+	if (fd < 0)
+		return -errno;
+	if (fstat(fd, &st))
+		err = -errno;
+	else if (!S_ISREG(st.st_mode))
+		err = S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;
+	*ret = err ? NULL : fdopen(fd, "re");
+	if (!err && !*ret)
+		err = -errno;
+	if (err)
+		close(fd);
+	return err;
+}
+
 int kvs_settings_load_origin(struct kvs_settings *s, const char *path,
 			     struct kvs_settings_origin *o, char *err,
 			     size_t errlen)
@@ -414,13 +474,12 @@ int kvs_settings_load_origin(struct kvs_settings *s, const char *path,
 	};
 	int bad;
 
-	c.f = fopen(path, "re");
-	if (!c.f) {
-		int ret = -errno;
-
+	bad = kvs_settings_open(path, &c.f);
+	if (bad) {
 		snprintf(err, errlen, "%s: cannot open: %s", path,
-			 strerror(-ret));
-		return ret;
+			 bad == -EINVAL ? "not a regular file"
+					: strerror(-bad));
+		return bad;
 	}
 	errno = 0;
 	bad = ini_parse_stream(kvs_settings_read_line, &c, kvs_settings_take,

@@ -423,8 +423,8 @@ static int kvs_daemon_check_files(char *err, size_t errlen)
 
 static void kvs_daemon_raise_files(const struct kvs_settings *s)
 {
-	uint64_t want =
-		(uint64_t)s->listen_max_connections + 8ULL * s->engine_max + 256;
+	uint64_t want = (uint64_t)s->listen_max_connections +
+			8ULL * s->engine_max + 256;
 	struct rlimit rl;
 
 	if (getrlimit(RLIMIT_NOFILE, &rl))

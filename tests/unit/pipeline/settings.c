@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "lib/assert.h"
@@ -209,6 +210,24 @@ static void sizes(void **state)
 	}
 }
 
+/* What is printed is what is loaded. */
+static void print_and_load(const struct kvs_settings *s)
+{
+	struct kvs_settings again;
+	char *text = NULL;
+	size_t len = 0;
+	FILE *f = open_memstream(&text, &len);
+
+	assert_non_null(f);
+	assert_int_equal(kvs_settings_print(s, f), 0);
+	assert_int_equal(fclose(f), 0);
+	kvs_settings_init(&again);
+	assert_int_equal(load(&again, text), 0);
+	assert_string_equal(again.listen_port_file, s->listen_port_file);
+	assert_string_equal(again.http_port_file, s->http_port_file);
+	free(text);
+}
+
 static void other_types(void **state)
 {
 	struct kvs_settings s;
@@ -248,9 +267,21 @@ static void other_types(void **state)
 	memset(longest, 'x', sizeof(longest) - 1);
 	longest[KVS_STRING_MAX] = '\0';
 	assert_int_equal(SET("http.port_file", longest), -ERANGE);
-	assert_has(err, "at most 255 bytes");
+	assert_has(err, "at most 183 bytes");
 	longest[KVS_STRING_MAX - 1] = '\0';
 	assert_int_equal(SET("http.port_file", longest), 0);
+	/* the longest one fits a line of the printed file */
+	assert_int_equal(SET("listen.port_file", longest), 0);
+	print_and_load(&s);
+	/* a file would not give these back */
+	assert_int_equal(SET("http.port_file", "a ; b"), -EINVAL);
+	assert_has(err, "begin a comment");
+	assert_int_equal(SET("http.port_file", ";a"), -EINVAL);
+	assert_int_equal(SET("http.port_file", " a"), -EINVAL);
+	assert_int_equal(SET("http.port_file", "a "), -EINVAL);
+	assert_int_equal(SET("http.port_file", " "), -EINVAL);
+	assert_int_equal(SET("http.port_file", "a;b c:d=e #f [g]"), 0);
+	print_and_load(&s);
 	/* what a shorter value leaves behind does not matter */
 	assert_int_equal(SET("http.port_file", "a"), 0);
 	assert_string_equal(s.http_port_file, "a");
@@ -315,13 +346,13 @@ static void file_good(void **state)
 
 	(void)state;
 	kvs_settings_init(&s);
-	assert_int_equal(load(&s, "\xef\xbb\xbf# a comment\n"
+	assert_int_equal(load(&s, "\xef\xbb\xbf# a: comment\n"
 				  "; another\n"
 				  "\n"
-				  "[pool]\n"
+				  "[pool] ; of it\n"
 				  "size = 64M ; half of it\r\n"
 				  "\tnodes=0,1\n"
-				  "   strict : no\n"
+				  "   strict = no\n"
 				  "[http]\n"
 				  "address = [::1]:0\n"
 				  "[pool]\n"
@@ -371,6 +402,11 @@ static void file_bad(void **state)
 			  "neither [section] nor key = value");
 	expect_file_error("[pool\nsize = 4G\n", -EINVAL, 1,
 			  "neither [section] nor key = value");
+	expect_file_error("[pool]\nsize: 1G\n", -EINVAL, 2,
+			  "neither [section] nor key = value");
+	expect_file_error("[pool] junk\nsize = 4G\n", -EINVAL, 1,
+			  "neither [section] nor key = value");
+	expect_file_error("[pool]#junk\nsize = 4G\n", -EINVAL, 1, "neither");
 	/* the first error is the one that is told */
 	expect_file_error("[pool]\nsize 4G\nstrict = maybe\n", -EINVAL, 2,
 			  "neither");
@@ -393,6 +429,7 @@ static void file_bad(void **state)
 static void file_absent(void **state)
 {
 	struct kvs_settings s;
+	char fifo[64];
 
 	(void)state;
 	kvs_settings_init(&s);
@@ -401,7 +438,15 @@ static void file_absent(void **state)
 			 -ENOENT);
 	assert_has(err, "/nonexistent/kvstaged.conf: cannot open");
 	assert_int_equal(kvs_settings_load(&s, "/", err, sizeof(err)), -EISDIR);
-	assert_has(err, "/: cannot read");
+	assert_has(err, "/: cannot open");
+	/* one that nobody writes to is not waited for */
+	snprintf(fifo, sizeof(fifo), "/tmp/kvs-settings-fifo-%d",
+		 (int)getpid());
+	assert_int_equal(mkfifo(fifo, 0600), 0);
+	assert_int_equal(kvs_settings_load(&s, fifo, err, sizeof(err)),
+			 -EINVAL);
+	assert_has(err, "not a regular file");
+	assert_int_equal(unlink(fifo), 0);
 	/* without an end, without a line */
 	assert_int_equal(kvs_settings_load(&s, "/dev/zero", err, sizeof(err)),
 			 -EINVAL);
