@@ -137,10 +137,12 @@ static void room_deadline_fired(struct kvs_timer *t)
 		kvs_room_fail(r, KVS_CAUSE_CLAIM_TIMEOUT, ETIME,
 			      "not committed within claim.timeout");
 		break;
-	case KVS_ROOM_COMMITTING:
-	case KVS_ROOM_DONE:
 	case KVS_ROOM_DRAINING:
 	case KVS_ROOM_QUARANTINED:
+		kvs_room_ask_again(r);
+		break;
+	case KVS_ROOM_COMMITTING:
+	case KVS_ROOM_DONE:
 	case KVS_ROOM_FREE:
 	case KVS_ROOM_STATE_MAX:
 		break;
@@ -794,6 +796,7 @@ int kvs_room_fail(struct kvs_room *r, enum kvs_room_cause cause, int err,
 	}
 	r->failed = true;
 	r->cause = cause;
+	r->err = err;
 	r->w->stats.failures[cause]++;
 	r->w->live--;
 	room_move(r, KVS_ROOM_DRAINING);
@@ -813,5 +816,7 @@ int kvs_room_fail(struct kvs_room *r, enum kvs_room_cause cause, int err,
 	room_stop_receives(r);
 	if (KVS_RULE(R5, MUTE))
 		room_poison_mute(r);
+	if (!kvs_drain_is_over(&r->drain))
+		kvs_room_ask_later(r);
 	return 0;
 }

@@ -87,6 +87,7 @@ struct kvs_room_rank {
 	bool short_last; /* LAST came with a total that lacks bytes */
 	uint64_t announced; /* that total */
 	bool told; /* ABORT sent */
+	uint32_t asked_again; /* ABORTs after the first, not yet answered */
 };
 
 /* What an engine asked for; checked by whoever builds it. */
@@ -123,7 +124,8 @@ struct kvs_room {
 	struct kvs_party copy; /* the engine's copy to the device */
 	struct kvs_list receives; /* struct kvs_receive in progress */
 
-	struct kvs_timer deadline; /* of the present state */
+	/* of the present state; in a hold: when ABORT is sent again */
+	struct kvs_timer deadline;
 	uint64_t since; /* ns, of the present state */
 	uint64_t admit_at;
 	uint64_t memory_at; /* ADMITTED: ranks may open from then on */
@@ -135,6 +137,7 @@ struct kvs_room {
 	uint32_t ranks_last; /* ranks whose LAST came */
 
 	enum kvs_room_cause cause; /* why it failed */
+	int err; /* the same, for ranks: a positive errno */
 	bool failed;
 	bool dead_listed; /* on the worker's list of rooms to delete */
 	struct kvs_list dead_node;

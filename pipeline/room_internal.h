@@ -10,6 +10,11 @@ void kvs_room_grant(struct kvs_room *r, struct kvs_room_rank *k);
 void kvs_room_tell_ready(struct kvs_room *r);
 /* FAILED packet with errno, class and text, then the status word. */
 void kvs_room_tell_failed(struct kvs_room *r, int err, const char *text);
+/* While a hold lasts the room's timer is that of the next ABORT (hold.reask);
+ * not set when nobody's acknowledgement is awaited. */
+void kvs_room_ask_later(struct kvs_room *r);
+/* Send it, to those whose acknowledgement is awaited, and set the timer. */
+void kvs_room_ask_again(struct kvs_room *r);
 /* "k layer 3 page 0": first byte of the rank that no chunk has claimed. */
 void kvs_room_first_missing(const struct kvs_room *r,
 			    const struct kvs_room_rank *k, char *buf,

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a room says to its engine, and how it describes itself. */
+/* What a room says to its engine and, again, to its ranks, and how it
+ * describes itself. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "lib/assert.h"
+#include "lib/log.h"
 #include "pipeline/attach_msg.h"
 #include "pipeline/layout.h"
 #include "pipeline/room_internal.h"
 #include "pipeline/worker.h"
+
+#define KVS_REASK_MIN KVS_NSEC_PER_MSEC /* a peer is not flooded */
 
 unsigned int kvs_error_class(int err)
 {
@@ -79,6 +83,61 @@ void kvs_room_tell_ready(struct kvs_room *r)
 			       KVS_WORD(r->generation, 0, KVS_STATUS_READY),
 			       &p->h, len);
 	free(p);
+}
+
+/* Its acknowledgement is awaited and can still come. */
+static bool rank_awaited(const struct kvs_room_rank *k)
+{
+	return k->party.drain && !k->party.poisoned && k->session;
+}
+
+void kvs_room_ask_later(struct kvs_room *r)
+{
+	uint64_t after = r->w->set->hold_reask;
+	uint32_t i = 0;
+
+	while (i < r->n_ranks && !rank_awaited(&r->ranks[i]))
+		i++;
+	if (!after || i == r->n_ranks)
+		return;
+	if (after < KVS_REASK_MIN)
+		after = KVS_REASK_MIN;
+	if (kvs_timer_set(&r->w->timers, &r->deadline,
+			  kvs_clock_now(r->w->clock) + after))
+		KVS_WARN_ONCE(true, "room %llu: no memory to ask again",
+			      (unsigned long long)r->id);
+}
+
+void kvs_room_ask_again(struct kvs_room *r)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; r->w->set->hold_reask && i < r->n_ranks; i++) {
+		struct kvs_room_rank *k = &r->ranks[i];
+		struct kvs_msg m = {
+			.type = KVS_WIRE_ABORT,
+			.abort = { .room = r->id,
+				   .generation = r->generation,
+				   .rank = k->rank,
+				   .err = (uint32_t)r->err },
+		};
+
+		if (!rank_awaited(k))
+			continue;
+		snprintf(m.abort.text, sizeof(m.abort.text), "asked again: %s",
+			 kvs_cause_name[r->cause]);
+		/* It answers each: all but one are not waited for. */
+		k->asked_again++;
+		k->session->acks_not_awaited++;
+		r->w->o.out->to_peer(r->w->o.arg, k->session->id, &m);
+		n++;
+	}
+	if (n)
+		kvs_log_info("room %llu gen %llu: %u ranks asked again to "
+			     "acknowledge its abort",
+			     (unsigned long long)r->id,
+			     (unsigned long long)r->generation, n);
+	kvs_room_ask_later(r);
 }
 
 uint64_t kvs_room_linear(const struct kvs_room *r, uint32_t extent,

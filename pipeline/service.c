@@ -236,6 +236,15 @@ void kvs_service_reload(struct kvs_service *s, const struct kvs_settings *set)
 		kvs_mailbox_call(&s->nodes[i].mailbox, node_reload, arg);
 }
 
+/* What the framing refused before any decoder saw it. */
+static void add_bad_frames(uint64_t to[KVS_PROTO_MAX],
+			   const struct kvs_transport_stats *st)
+{
+	to[KVS_PROTO_MAGIC] += st->bad_magic;
+	to[KVS_PROTO_LENGTH] += st->bad_length;
+	to[KVS_PROTO_PAYLOAD] += st->bad_payload;
+}
+
 static void front_snapshot(void *ctx, void *arg)
 {
 	struct kvs_front *f = ctx;
@@ -254,7 +263,7 @@ static void front_snapshot(void *ctx, void *arg)
 	memcpy(r->protocol_errors, f->protocol_errors,
 	       sizeof(r->protocol_errors));
 	memcpy(r->admits, f->admits, sizeof(r->admits));
-	r->protocol_errors[KVS_PROTO_MAGIC] += st.bad_frames;
+	add_bad_frames(r->protocol_errors, &st);
 	r->n_workers = f->n_nodes;
 }
 
@@ -273,7 +282,7 @@ static void node_snapshot(void *ctx, void *arg)
 
 	kvs_worker_snapshot(n->worker, r);
 	kvs_transport_stats(n->transport, &st);
-	r->stats.protocol_errors[KVS_PROTO_MAGIC] += st.bad_frames;
+	add_bad_frames(r->stats.protocol_errors, &st);
 	r->data_connections = n->n_conns;
 	r->data_connections_refused = n->refused;
 	snapshot_region(&r->pools[0], n->region);
@@ -332,6 +341,70 @@ int kvs_service_rooms(struct kvs_service *s, struct kvs_room_info **ret)
 	if (a.err) {
 		free(a.v);
 		return a.err;
+	}
+	*ret = a.v;
+	return (int)a.n;
+}
+
+struct holds_arg {
+	struct kvs_hold_info *v;
+	size_t n;
+	int err;
+};
+
+static void node_holds(void *ctx, void *arg)
+{
+	const struct kvs_node *n = ctx;
+	struct holds_arg *a = arg;
+	size_t more = kvs_worker_holds(n->worker, NULL, 0);
+	struct kvs_hold_info *v;
+
+	v = realloc(a->v, (a->n + more + 1) * sizeof(*v));
+	if (!v) {
+		a->err = -ENOMEM;
+		return;
+	}
+	a->v = v;
+	a->n += kvs_worker_holds(n->worker, v + a->n, more);
+}
+
+/* Only the front knows the processes behind the engines' numbers. */
+static void front_holds(void *ctx, void *arg)
+{
+	const struct kvs_front *f = ctx;
+	const struct kvs_front_engine *e;
+	struct holds_arg *a = arg;
+
+	for (size_t i = 0; i < a->n; i++) {
+		kvs_list_for_each_entry(e, &f->engines, node) {
+			if (!e->attached || e->number != a->v[i].engine)
+				continue;
+			a->v[i].engine_pid = e->pid;
+			a->v[i].engine_exited = e->exited;
+		}
+	}
+}
+
+static int older_first(const void *a, const void *b)
+{
+	const struct kvs_hold_info *x = a, *y = b;
+
+	return (x->age < y->age) - (x->age > y->age);
+}
+
+int kvs_service_holds(struct kvs_service *s, struct kvs_hold_info **ret)
+{
+	struct holds_arg a = { 0 };
+
+	for (unsigned int i = 0; i < s->front.n_nodes && !a.err; i++)
+		kvs_mailbox_call(&s->nodes[i].mailbox, node_holds, &a);
+	if (a.err) {
+		free(a.v);
+		return a.err;
+	}
+	if (a.n) {
+		kvs_mailbox_call(&s->front.mailbox, front_holds, &a);
+		qsort(a.v, a.n, sizeof(*a.v), older_first);
 	}
 	*ret = a.v;
 	return (int)a.n;

@@ -71,6 +71,13 @@ void kvs_service_snapshot(struct kvs_service *svc, struct kvs_snapshot *ret);
  */
 int kvs_service_rooms(struct kvs_service *svc, struct kvs_room_info **ret);
 
+/**
+ * kvs_service_holds() - list rooms whose memory is held or quarantined
+ * @ret: array, the longest held first; free() it
+ * Return: number, or -ENOMEM.
+ */
+int kvs_service_holds(struct kvs_service *svc, struct kvs_hold_info **ret);
+
 /* Abort a live room by id, as its engine would. 0, -ENOENT. */
 int kvs_service_abort(struct kvs_service *svc, uint64_t room);
 

@@ -9,6 +9,7 @@
 #ifndef KVS_PIPELINE_STATS_H
 #define KVS_PIPELINE_STATS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kvstage/engine.h"
@@ -152,6 +153,32 @@ struct kvs_room_info {
 	uint64_t age; /* ns in this state */
 	const char *cause; /* of a failed one, else "" */
 	uint32_t parties; /* live in its drain */
+};
+
+#define KVS_HOLD_RANKS 16 /* named of those awaited; all are counted */
+
+/* One room whose memory is held or quarantined, and what for. */
+struct kvs_hold_info {
+	uint64_t room;
+	uint64_t generation;
+	const char *state; /* "draining", "quarantined" */
+	const char *cause;
+	unsigned int worker;
+	int node;
+	char peer[64];
+	uint32_t engine;
+	int64_t engine_pid; /* 0: not known any more */
+	bool engine_exited; /* the process, but not all that has its socket */
+	uint64_t bytes;
+	uint64_t age; /* ns, since the hold began */
+	/* parties that have not finished, by kind; sum to those of the drain */
+	uint32_t waits[KVS_PARTY_MAX];
+	uint32_t ranks[KVS_HOLD_RANKS]; /* rank numbers, the first of them */
+	uint32_t n_ranks; /* in ranks[] */
+	uint32_t ranks_mute; /* of waits[RANK]: cannot acknowledge any more */
+	uint32_t revoking; /* of all: asked to stop, their proof is awaited */
+	uint64_t revoke_in; /* ns; KVS_TIME_NEVER: not by time any more */
+	uint64_t ask_in; /* ns to the next ABORT; KVS_TIME_NEVER: none */
 };
 
 #endif /* KVS_PIPELINE_STATS_H */

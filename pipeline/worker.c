@@ -369,6 +369,14 @@ static void worker_ack(struct kvs_worker *w, struct kvs_worker_session *s,
 	if (r && !kvs_drain_is_over(&r->drain) && r->id == m->room &&
 	    m->rank < r->n_ranks && r->ranks[m->rank].session == s &&
 	    w->set->hold_require_ack) {
+		struct kvs_room_rank *k = &r->ranks[m->rank];
+
+		if (k->party.acked && k->asked_again && s->acks_not_awaited) {
+			/* the answer to a repeated ABORT */
+			k->asked_again--;
+			s->acks_not_awaited--;
+			return;
+		}
 		(void)kvs_drain_ack(&r->drain, KVS_PARTY_RANK, m->rank,
 				    m->generation);
 		return;
@@ -408,6 +416,10 @@ int kvs_worker_message(struct kvs_worker *w, uint64_t session,
 	case KVS_WIRE_LAST:
 		k = worker_rank(w, s, m->last.room, m->last.generation,
 				m->last.rank, &foreign);
+		if (k && (k->last || k->short_last) &&
+		    k->room->state == KVS_ROOM_RECEIVING)
+			return worker_violation(w, session, KVS_PROTO_ORDER,
+						"a second LAST");
 		if (k && kvs_room_last(k->room, &m->last))
 			return worker_violation(w, session, KVS_PROTO_TOTALS,
 						"totals of LAST");

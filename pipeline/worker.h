@@ -204,5 +204,8 @@ void kvs_worker_snapshot(const struct kvs_worker *w,
 /* Fill up to @max; returns how many rooms there are. */
 size_t kvs_worker_rooms(const struct kvs_worker *w, struct kvs_room_info *v,
 			size_t max);
+/* Likewise those whose memory is held or quarantined; engine_pid is 0. */
+size_t kvs_worker_holds(const struct kvs_worker *w, struct kvs_hold_info *v,
+			size_t max);
 
 #endif /* KVS_PIPELINE_WORKER_H */

@@ -55,6 +55,8 @@ static void start(const char *hold)
 	rig_init(g, rig_engine(), "1M");
 	rig_set(g, "hold.require_ack", "yes");
 	rig_set(g, "hold.timeout", hold);
+	/* ranks here say that nothing came unasked, on slow machines too */
+	rig_set(g, "hold.reask", "0");
 	rig_up(g);
 	pe_up(e, g->set.engine_socket, &layout);
 	for (uint32_t i = 0; i < N; i++)

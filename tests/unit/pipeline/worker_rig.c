@@ -140,8 +140,7 @@ void rig_down(struct rig *g)
 uint64_t rig_admit(struct rig *g, uint64_t room, uint32_t slot,
 		   unsigned int pages, unsigned int n_ranks)
 {
-	struct kvs_rank_slice ranks[2] = { { 0, 2 / n_ranks },
-					   { 2 / n_ranks, 2 / n_ranks } };
+	struct kvs_rank_slice ranks[3];
 	struct kvs_room_request q = {
 		.room = room,
 		.generation = ++g->generation,
@@ -153,6 +152,12 @@ uint64_t rig_admit(struct rig *g, uint64_t room, uint32_t slot,
 		.ranks = ranks,
 	};
 
+	assert_true(n_ranks <= KVS_ARRAY_SIZE(ranks));
+	for (unsigned int i = 0; i < n_ranks; i++) {
+		ranks[i].first_layer = 2 * i / n_ranks;
+		ranks[i].n_layers =
+			2 * (i + 1) / n_ranks - ranks[i].first_layer;
+	}
 	kvs_worker_admit(g->w, &q);
 	return q.generation;
 }
