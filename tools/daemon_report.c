@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,21 +14,9 @@
 #include "lib/clock.h"
 #include "lib/err.h"
 #include "lib/units.h"
-#include "tools/daemon.h"
+#include "tools/daemon_report.h"
 
-/* One answer being written; the first error ends it. */
-struct kvs_report {
-	struct kvs_daemon *d;
-	const json_t *request;
-	FILE *f;
-	int ret;
-	char err[512];
-};
-
-static void kvs_report_fail(struct kvs_report *r, int ret, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-
-static void kvs_report_fail(struct kvs_report *r, int ret, const char *fmt, ...)
+void kvs_report_fail(struct kvs_report *r, int ret, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -39,8 +26,7 @@ static void kvs_report_fail(struct kvs_report *r, int ret, const char *fmt, ...)
 	va_end(ap);
 }
 
-/* Takes over @o, which may be NULL: json_pack() out of memory. */
-static void kvs_report_line(struct kvs_report *r, json_t *o)
+void kvs_report_line(struct kvs_report *r, json_t *o)
 {
 	char *text = o ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(12))
 		       : NULL;
@@ -53,12 +39,12 @@ static void kvs_report_line(struct kvs_report *r, json_t *o)
 	json_decref(o);
 }
 
-static json_t *kvs_json_u64(uint64_t v)
+json_t *kvs_json_u64(uint64_t v)
 {
 	return json_integer(v > INT64_MAX ? INT64_MAX : (json_int_t)v);
 }
 
-static json_t *kvs_json_id(uint64_t v)
+json_t *kvs_json_id(uint64_t v)
 {
 	char text[32];
 
@@ -66,7 +52,7 @@ static json_t *kvs_json_id(uint64_t v)
 	return json_string(text);
 }
 
-static json_t *kvs_json_seconds(uint64_t ns)
+json_t *kvs_json_seconds(uint64_t ns)
 {
 	return json_real((double)ns / (double)KVS_NSEC_PER_SEC);
 }
@@ -121,7 +107,7 @@ static void kvs_report_status(struct kvs_report *r)
 	free(s);
 }
 
-static bool kvs_report_has_service(struct kvs_report *r)
+bool kvs_report_has_service(struct kvs_report *r)
 {
 	char status[256];
 
@@ -281,10 +267,14 @@ static void kvs_report_command(struct kvs_report *r)
 	} commands[] = {
 		{ "status", kvs_report_status },
 		{ "rooms", kvs_report_rooms },
+		{ "holds", kvs_report_holds },
 		{ "pools", kvs_report_pools },
 		{ "topo", kvs_report_topo },
 		{ "settings", kvs_report_settings },
 		{ "abort", kvs_report_abort },
+		{ "build", kvs_report_build },
+		{ "limits", kvs_report_limits },
+		{ "metrics", kvs_report_metrics },
 	};
 	const char *name =
 		json_string_value(json_object_get(r->request, "command"));
@@ -298,7 +288,8 @@ static void kvs_report_command(struct kvs_report *r)
 	}
 	kvs_report_fail(r, -EINVAL,
 			"not a request: want {\"command\":\"status\"} or "
-			"rooms, pools, topo, settings, abort");
+			"rooms, holds, pools, topo, settings, abort, build, "
+			"limits, metrics");
 }
 
 int kvs_ctl_answer(struct kvs_daemon *d, const char *line, char **ret_text,

@@ -3,7 +3,9 @@
  * DOC: kvstagectl
  *
  * Asks a running kvstaged, by its control socket (daemon_ctl.c says how), and
- * prints the answer: as tables, or with --json as it came.
+ * prints the answer: as tables, or with --json as it came. A report of a fault
+ * (bugreport) is several such questions; what cannot be answered is said in
+ * its place, since a daemon that is worth a report may not be well.
  */
 #include <argp.h>
 #include <errno.h>
@@ -86,6 +88,20 @@ static const struct kvs_ctl_column kvs_ctl_rooms[] = {
 	{ 0 },
 };
 
+static const struct kvs_ctl_column kvs_ctl_holds[] = {
+	{ "room", "room", KVS_CTL_PLAIN },
+	{ "generation", "generation", KVS_CTL_PLAIN },
+	{ "bytes", "memory", KVS_CTL_SIZE },
+	{ "age_s", "age", KVS_CTL_SECONDS_REAL },
+	{ "state", "<state", KVS_CTL_PLAIN },
+	{ "cause", "<cause", KVS_CTL_PLAIN },
+	{ "node", "node", KVS_CTL_PLAIN },
+	{ "peer", "<peer", KVS_CTL_PLAIN },
+	{ "waits_for", "<waits-for", KVS_CTL_PLAIN },
+	{ "next", "<next", KVS_CTL_PLAIN },
+	{ 0 },
+};
+
 static const struct kvs_ctl_column kvs_ctl_pools[] = {
 	{ "pool", "<pool", KVS_CTL_PLAIN },
 	{ "node", "node", KVS_CTL_PLAIN },
@@ -125,6 +141,12 @@ static const struct kvs_ctl_column kvs_ctl_settings[] = {
 	{ 0 },
 };
 
+static const struct kvs_ctl_column kvs_ctl_about[] = {
+	{ "name", "<name", KVS_CTL_PLAIN },
+	{ "value", "<value", KVS_CTL_PLAIN },
+	{ 0 },
+};
+
 static const struct kvs_ctl_column kvs_ctl_abort[] = {
 	{ "room", "aborted room", KVS_CTL_PLAIN },
 	{ 0 },
@@ -133,16 +155,39 @@ static const struct kvs_ctl_column kvs_ctl_abort[] = {
 static const struct kvs_ctl_command kvs_ctl_commands[] = {
 	{ "status", NULL, true, kvs_ctl_status, "" },
 	{ "rooms", NULL, false, kvs_ctl_rooms, "no rooms" },
+	{ "holds", NULL, false, kvs_ctl_holds, "no holds" },
 	{ "pools", NULL, false, kvs_ctl_pools, "no pools" },
 	{ "topo", NULL, false, kvs_ctl_topo, "no nodes" },
 	{ "settings", NULL, false, kvs_ctl_settings, "" },
 	{ "abort", "ROOM", true, kvs_ctl_abort, "" },
+	{ "bugreport", NULL, false, NULL, "" },
+};
+
+/* Of a bugreport; some only there. */
+static const struct kvs_ctl_section {
+	const char *title;
+	struct kvs_ctl_command command;
+	bool changed; /* only settings that are not at their default */
+} kvs_ctl_sections[] = {
+	{ "version", { "status", NULL, true, kvs_ctl_status, "" }, false },
+	{ "build", { "build", NULL, false, kvs_ctl_about, "" }, false },
+	{ "settings",
+	  { "settings", NULL, false, kvs_ctl_settings,
+	    "all at their defaults" },
+	  true },
+	{ "topology", { "topo", NULL, false, kvs_ctl_topo, "no nodes" }, false },
+	{ "limits", { "limits", NULL, false, kvs_ctl_about, "" }, false },
+	{ "pools", { "pools", NULL, false, kvs_ctl_pools, "no pools" }, false },
+	{ "rooms", { "rooms", NULL, false, kvs_ctl_rooms, "no rooms" }, false },
+	{ "holds", { "holds", NULL, false, kvs_ctl_holds, "no holds" }, false },
+	{ "metrics", { "metrics", NULL, false, NULL, "" }, false },
 };
 
 struct kvs_ctl_args {
 	const char *socket;
 	bool json;
 	const struct kvs_ctl_command *command;
+	const struct kvs_ctl_section *section; /* of a bugreport, or NULL */
 	const char *argument;
 };
 
@@ -226,7 +271,7 @@ static int kvs_ctl_connect(const char *path)
 	return fd;
 }
 
-static void kvs_ctl_no_daemon(const char *path, int ret)
+static void kvs_ctl_no_daemon(const char *path, int ret, char *buf, size_t len)
 {
 	const char *hint = "";
 
@@ -235,8 +280,8 @@ static void kvs_ctl_no_daemon(const char *path, int ret)
 		       "another path (--socket)";
 	else if (ret == -EACCES)
 		hint = "; only root and the user kvstaged runs as may";
-	fprintf(stderr, "kvstagectl: cannot connect to %s: %s%s\n", path,
-		strerror(-ret), hint);
+	snprintf(buf, len, "cannot connect to %s: %s%s", path, strerror(-ret),
+		 hint);
 }
 
 static int kvs_ctl_ask(int fd, const struct kvs_ctl_args *a)
@@ -324,6 +369,22 @@ struct kvs_ctl_answer {
 	int status;
 };
 
+/* Also in the report itself, which is read without what was said here. */
+static void kvs_ctl_say_failed(const struct kvs_ctl_args *a, const char *error)
+{
+	fprintf(stderr, "kvstagectl: %s\n", error);
+	if (a->section && a->json) {
+		json_t *o = json_pack("{s:s, s:s}", "section",
+				      a->section->title, "error", error);
+
+		if (o && !json_dumpf(o, stdout, JSON_COMPACT))
+			putchar('\n');
+		json_decref(o);
+	} else if (a->section) {
+		printf("not known: %s\n", error);
+	}
+}
+
 static void kvs_ctl_outcome(struct kvs_ctl_answer *a, const json_t *o)
 {
 	const char *error = json_string_value(json_object_get(o, "error"));
@@ -331,13 +392,35 @@ static void kvs_ctl_outcome(struct kvs_ctl_answer *a, const json_t *o)
 	a->over = true;
 	if (json_is_true(json_object_get(o, "ok")))
 		return;
-	fprintf(stderr, "kvstagectl: %s\n",
-		error ? error : "the daemon refused");
+	kvs_ctl_say_failed(a->args, error ? error : "the daemon refused");
 	a->status = 1;
 }
 
-static int kvs_ctl_object(struct kvs_ctl_answer *a, const char *line,
-			  const json_t *o)
+static bool kvs_ctl_at_default(const json_t *o)
+{
+	const char *value = json_string_value(json_object_get(o, "value"));
+	const char *def = json_string_value(json_object_get(o, "default"));
+
+	return value && def && !strcmp(value, def);
+}
+
+static int kvs_ctl_json(const struct kvs_ctl_answer *a, const char *line,
+			json_t *o)
+{
+	if (!a->args->section) {
+		fputs(line, stdout);
+		return 0;
+	}
+	if (json_object_set_new(o, "section",
+				json_string(a->args->section->title)))
+		return -ENOMEM;
+	if (json_dumpf(o, stdout, JSON_COMPACT | JSON_REAL_PRECISION(12)))
+		return -EIO;
+	putchar('\n');
+	return 0;
+}
+
+static int kvs_ctl_object(struct kvs_ctl_answer *a, const char *line, json_t *o)
 {
 	const struct kvs_ctl_column *c = a->args->command->columns;
 	char buf[512];
@@ -347,9 +430,17 @@ static int kvs_ctl_object(struct kvs_ctl_answer *a, const char *line,
 		kvs_ctl_outcome(a, o);
 		return 0;
 	}
+	if (a->args->section && a->args->section->changed &&
+	    kvs_ctl_at_default(o))
+		return 0;
 	a->n++;
-	if (a->args->json) {
-		fputs(line, stdout);
+	if (a->args->json)
+		return kvs_ctl_json(a, line, o);
+	if (!c) {
+		const char *text =
+			json_string_value(json_object_get(o, "text"));
+
+		fputs(text ? text : "", stdout);
 		return 0;
 	}
 	if (a->args->command->record) {
@@ -400,27 +491,78 @@ static const char *kvs_ctl_default_socket(void)
 	return s.ctl_socket;
 }
 
+/* One question and its answer: the exit status. */
+static int kvs_ctl_run(const struct kvs_ctl_args *args)
+{
+	struct kvs_ctl_answer answer = { .args = args };
+	char text[512];
+	int fd, ret;
+	FILE *f;
+
+	fd = kvs_ctl_connect(args->socket);
+	if (fd < 0) {
+		kvs_ctl_no_daemon(args->socket, fd, text, sizeof(text));
+		kvs_ctl_say_failed(args, text);
+		return 1;
+	}
+	f = fdopen(fd, "re");
+	if (!f) {
+		close(fd);
+		return 1;
+	}
+	ret = kvs_ctl_ask(fd, args);
+	if (!ret)
+		ret = kvs_ctl_receive(f, &answer);
+	(void)fclose(f);
+	if (ret) {
+		snprintf(text, sizeof(text), "no answer from %s: %s",
+			 args->socket, strerror(-ret));
+		kvs_ctl_say_failed(args, text);
+		return 1;
+	}
+	return answer.status;
+}
+
+static int kvs_ctl_bugreport(struct kvs_ctl_args *args)
+{
+	const size_t n = sizeof(kvs_ctl_sections) / sizeof(kvs_ctl_sections[0]);
+	int status = 0;
+	size_t i;
+
+	if (!args->json)
+		printf("kvstagectl %s\n", KVS_VERSION);
+	for (i = 0; i < n; i++) {
+		args->section = &kvs_ctl_sections[i];
+		args->command = &args->section->command;
+		if (!args->json)
+			printf("\n== %s ==\n", args->section->title);
+		status |= kvs_ctl_run(args);
+	}
+	return status;
+}
+
 int main(int argc, char **argv)
 {
 	static const char doc[] =
 		"Asks a running kvstaged.\v"
 		"status    what it is and what it does\n"
 		"rooms     every room, its state, its bytes, who is awaited\n"
+		"holds     memory held: who has not answered, what comes next\n"
 		"pools     memory by state\n"
 		"topo      NUMA nodes as the daemon sees them\n"
 		"settings  values in force\n"
-		"abort     end a room, as its engine would\n\n"
+		"abort     end a room, as its engine would\n"
+		"bugreport all of it, and what it was built from\n\n"
 		"Exit status: 0 done, 1 failed, 2 usage. See kvstagectl(1).";
 	static const struct argp argp = {
 		.options = kvs_ctl_options,
 		.parser = kvs_ctl_arg,
-		.args_doc = "status|rooms|pools|topo|settings\nabort ROOM",
+		.args_doc = "status|rooms|holds|pools|topo|settings|bugreport\n"
+			    "abort ROOM",
 		.doc = doc,
 	};
 	struct kvs_ctl_args args = { .socket = kvs_ctl_default_socket() };
-	struct kvs_ctl_answer answer = { .args = &args };
-	int fd, ret;
-	FILE *f;
+	int ret;
 
 	argp_program_version = "kvstagectl " KVS_VERSION;
 	argp_err_exit_status = 2;
@@ -429,24 +571,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "kvstagectl: %s\n", strerror(ret));
 		return 1;
 	}
-	fd = kvs_ctl_connect(args.socket);
-	if (fd < 0) {
-		kvs_ctl_no_daemon(args.socket, fd);
-		return 1;
-	}
-	f = fdopen(fd, "re");
-	if (!f) {
-		close(fd);
-		return 1;
-	}
-	ret = kvs_ctl_ask(fd, &args);
-	if (!ret)
-		ret = kvs_ctl_receive(f, &answer);
-	(void)fclose(f);
-	if (ret) {
-		fprintf(stderr, "kvstagectl: no answer from %s: %s\n",
-			args.socket, strerror(-ret));
-		return 1;
-	}
-	return answer.status;
+	return strcmp(args.command->name, "bugreport")
+		       ? kvs_ctl_run(&args)
+		       : kvs_ctl_bugreport(&args);
 }
