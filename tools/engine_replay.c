@@ -10,6 +10,7 @@
 
 #include "lib/clock.h"
 #include "lib/err.h"
+#include "lib/units.h"
 #include "tools/pattern.h"
 #include "tools/progress.h"
 
@@ -18,6 +19,7 @@
 #define REPLAY_WAIT 5 /* ms for the daemon's next packet */
 #define REPLAY_TOLD 20u /* failures told in full */
 #define REPLAY_ABORT_AFTER (4 * KVS_NSEC_PER_MSEC)
+#define REPLAY_SILENCE (10 * KVS_NSEC_PER_SEC)
 
 enum flight_state {
 	FLIGHT_FREE,
@@ -55,6 +57,8 @@ struct replay {
 	uint64_t behind; /* bytes of requests that are over */
 	struct kvs_rank_slice *slices;
 	bool idle; /* nothing happened in this turn */
+	uint64_t moved; /* ns; when something happened last */
+	uint64_t waited; /* ns; when a line said that nothing does */
 };
 
 static uint64_t now_ns(void)
@@ -405,6 +409,63 @@ static void rest(const struct replay *r)
 		(void)poll(&p, 1, REPLAY_WAIT);
 }
 
+static const char *waits_for(const struct replay *r, struct flight *f)
+{
+	if (f->state == FLIGHT_DYING)
+		return "its copies to end";
+	switch (kvs_engine_poll(r->o.engine, &f->h, NULL)) {
+	case KVS_STATUS_PENDING:
+		return "the daemon to answer";
+	case KVS_STATUS_WAITING:
+		return "memory of the daemon";
+	case KVS_STATUS_ADMITTED:
+		return "its sender";
+	case KVS_STATUS_RECEIVING:
+		return "bytes of its sender";
+	case KVS_STATUS_SEALING:
+		return "the daemon to complete it";
+	case KVS_STATUS_READY:
+		return "device pages";
+	case KVS_STATUS_COMMITTING:
+		return "its copy";
+	case KVS_STATUS_DONE:
+	case KVS_STATUS_FAILED:
+		break;
+	}
+	return "its end";
+}
+
+/* Who waits without a word cannot tell a stopped daemon from a slow sender. */
+static void say_waiting(struct replay *r)
+{
+	uint64_t now = now_ns();
+	struct flight *f = r->flights, *oldest = NULL;
+	const char *what;
+	char ago[KVS_UNITS_BUF];
+
+	if (!r->idle)
+		r->moved = now;
+	if (!r->idle || now - r->moved < REPLAY_SILENCE ||
+	    now - r->waited < REPLAY_SILENCE)
+		return;
+	r->waited = now;
+	for (unsigned int n = 0; n < r->o.concurrency; n++, f++)
+		if (f->state != FLIGHT_FREE &&
+		    (!oldest || f->admit_at < oldest->admit_at))
+			oldest = f;
+	kvs_progress_clear(&r->progress);
+	kvs_format_duration(now - r->moved, ago);
+	if (!oldest) {
+		fprintf(stderr, "nothing for %s: no request can be admitted\n",
+			ago);
+		return;
+	}
+	what = waits_for(r, oldest);
+	fprintf(stderr,
+		"nothing for %s: room %llu waits for %s; %u under way\n", ago,
+		(unsigned long long)oldest->room, what, r->busy);
+}
+
 static int by_value(const void *a, const void *b)
 {
 	const uint64_t *x = a, *y = b;
@@ -436,11 +497,13 @@ int kvs_replay(const struct kvs_replay_opts *o, struct kvs_replay_result *ret)
 		r.slices[k] = kvs_workload_slice(o->w, k);
 	kvs_progress_init(&r.progress, "replay", KVS_PROGRESS_BYTES,
 			  replay_total(&r), NULL, NULL);
+	r.moved = now_ns();
 	while (r.busy ||
 	       (r.next < o->w->trace.n && !r.res.lost && !r.res.stopped)) {
 		r.idle = true;
 		turn(&r);
 		kvs_progress_update(&r.progress, r.behind);
+		say_waiting(&r);
 		if (r.idle)
 			rest(&r);
 	}

@@ -10,6 +10,8 @@
 #include "lib/units.h"
 #include "pipeline/layout.h"
 #include "pipeline/presets.h"
+#include "pipeline/wire.h"
+#include "pipeline/wire_text.h"
 #include "tools/pattern.h"
 
 enum {
@@ -81,6 +83,7 @@ static uint64_t workload_number(struct argp_state *state, const char *name,
 static error_t workload_parse(int key, char *arg, struct argp_state *state)
 {
 	struct kvs_workload_opts *o = state->input;
+	char peer[KVS_PEER_NAME];
 
 	switch (key) {
 	case ARGP_KEY_INIT:
@@ -132,6 +135,12 @@ static error_t workload_parse(int key, char *arg, struct argp_state *state)
 						       KVS_AUX_MAX);
 		return 0;
 	case KEY_PEER:
+		kvs_wire_text_put(peer, sizeof(peer), arg);
+		if (!*arg || strcmp(peer, arg))
+			argp_error(state,
+				   "--peer: \"%s\" is not a name of 1 to %zu "
+				   "bytes without control characters",
+				   peer, sizeof(peer) - 1);
 		o->peer = arg;
 		return 0;
 	case KEY_NRANKS:

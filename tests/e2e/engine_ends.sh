@@ -80,6 +80,11 @@ engine 2 --room-base 0
 engine 2 stray
 engine 2 --model no-such-model
 said "llama-3-70b"
+engine 2 --peer ""
+said '--peer: "" is not a name of 1 to'
+engine 2 --peer "$(printf '%064d' 0)"
+engine 2 --peer $'a\nb'
+said '--peer: "a?b" is not a name'
 engine 2 --trace "$dir/nowhere"
 engine 2 --trace "$dir/nowhere" --generate
 said "--trace and --generate: only one"
