@@ -28,13 +28,12 @@ static unsigned int aborts(uint64_t session, uint64_t gen)
 	return n;
 }
 
-static uint64_t receiving(unsigned int ranks)
+static uint64_t opened(unsigned int ranks)
 {
 	uint64_t gen = rig_admit(&g, 7, 0, 20, ranks);
 
 	for (unsigned int i = 0; i < ranks; i++)
 		rig_open(&g, 7, gen, i);
-	rig_packet(&g, KVS_PACKET_ABORT, 0, gen, 0);
 	return gen;
 }
 
@@ -55,7 +54,9 @@ static void acknowledge(uint64_t gen, unsigned int rank)
 static void test_ask_again(void **state)
 {
 	struct kvs_msg nak = { .type = KVS_WIRE_ABORT_NAK };
+	struct kvs_receive rx;
 	uint64_t gen, every, *ign;
+	void *addr;
 
 	(void)state;
 	rig_up(&g, 64);
@@ -64,7 +65,10 @@ static void test_ask_again(void **state)
 	every = g.set.hold_reask;
 	assert_int_equal(every, 5 * S);
 	g.set.hold_require_ack = true;
-	gen = receiving(3);
+	gen = opened(3);
+	/* one is in the middle of a chunk */
+	assert_int_equal(rig_begin(&g, &rx, 7, gen, 2, 0, 1, 0, 4, &addr), 0);
+	rig_packet(&g, KVS_PACKET_ABORT, 0, gen, 0);
 	assert_int_equal(aborts(101, gen), 1);
 	rig_advance(&g, every - 1);
 	assert_int_equal(aborts(101, gen), 1);
@@ -73,7 +77,8 @@ static void test_ask_again(void **state)
 	assert_int_equal(aborts(100, gen), 1); /* it has answered */
 	assert_int_equal(aborts(101, gen), 2);
 	assert_int_equal(aborts(102, gen), 2);
-	/* one says that its answer will not come: not asked any more */
+	/* that one says that its answer will not come: not asked any more,
+	 * though the chunk is still to end */
 	nak.abort = (struct kvs_msg_abort){
 		.room = 7, .generation = gen, .rank = 2, .err = EIO
 	};
@@ -81,6 +86,7 @@ static void test_ask_again(void **state)
 	rig_advance(&g, every);
 	assert_int_equal(aborts(101, gen), 3);
 	assert_int_equal(aborts(102, gen), 2);
+	kvs_worker_receive_end(g.w, &rx, -ECANCELED, 0);
 	assert_int_equal(rig_bytes(&g, KVS_EXTENT_HELD), 20 * PAGE);
 	acknowledge(gen, 1);
 	assert_int_equal(rig_bytes(&g, KVS_EXTENT_HELD), 0);
@@ -96,7 +102,8 @@ static void test_ask_again(void **state)
 	rig_advance(&g, 10 * every);
 	assert_int_equal(aborts(101, gen), 3);
 	/* while others are awaited, too */
-	gen = receiving(2);
+	gen = opened(2);
+	rig_packet(&g, KVS_PACKET_ABORT, 0, gen, 0);
 	rig_advance(&g, every);
 	acknowledge(gen, 0);
 	acknowledge(gen, 0);
@@ -129,6 +136,10 @@ static void test_ask_once(void **state)
 		assert_int_equal(
 			rig_begin(&g, &rx, 7, gen, 0, 0, 0, 0, 4, &addr), 0);
 		rig_packet(&g, KVS_PACKET_ABORT, 0, gen, 0);
+		/* nothing is planned but the end of the hold */
+		assert_int_equal(kvs_worker_next(g.w),
+				 kvs_clock_now(g.w->clock) +
+					 g.set.hold_timeout);
 		rig_advance(&g, g.set.hold_timeout - 1);
 		assert_int_equal(rig_bytes(&g, KVS_EXTENT_HELD), 20 * PAGE);
 		assert_int_equal(aborts(100, gen), 1);
