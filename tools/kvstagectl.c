@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,9 @@
 #include "pipeline/settings.h"
 #include "tools/table.h"
 
-#define KVS_CTL_SECONDS 30 /* the daemon may be busy, but not that long */
+#define KVS_CTL_SECONDS 10 /* the daemon may be busy, but not that long */
+#define KVS_CTL_SECONDS_MAX 3600
+#define KVS_CTL_KEY_TIMEOUT 0x100
 
 enum kvs_ctl_format {
 	KVS_CTL_PLAIN, /* text, number or yes/no, as it is */
@@ -185,6 +188,7 @@ static const struct kvs_ctl_section {
 
 struct kvs_ctl_args {
 	const char *socket;
+	unsigned int seconds; /* to wait for an answer */
 	bool json;
 	const struct kvs_ctl_command *command;
 	const struct kvs_ctl_section *section; /* of a bugreport, or NULL */
@@ -194,6 +198,8 @@ struct kvs_ctl_args {
 static const struct argp_option kvs_ctl_options[] = {
 	{ "socket", 's', "PATH", 0, "Control socket of the daemon", 0 },
 	{ "json", 'j', NULL, 0, "Print a JSON object a line", 0 },
+	{ "timeout", KVS_CTL_KEY_TIMEOUT, "SECONDS", 0,
+	  "Wait this long for an answer (default 10)", 0 },
 	{ 0 },
 };
 
@@ -225,6 +231,7 @@ static void kvs_ctl_take(struct kvs_ctl_args *a, char *arg,
 static error_t kvs_ctl_arg(int key, char *arg, struct argp_state *state)
 {
 	struct kvs_ctl_args *a = state->input;
+	uint64_t v = 0;
 
 	switch (key) {
 	case 's':
@@ -232,6 +239,13 @@ static error_t kvs_ctl_arg(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'j':
 		a->json = true;
+		return 0;
+	case KVS_CTL_KEY_TIMEOUT:
+		if (kvs_parse_u64(arg, &v) || !v || v > KVS_CTL_SECONDS_MAX)
+			argp_error(state,
+				   "--timeout: %s is not a number from 1 to %d",
+				   arg, KVS_CTL_SECONDS_MAX);
+		a->seconds = (unsigned int)v;
 		return 0;
 	case ARGP_KEY_ARG:
 		kvs_ctl_take(a, arg, state);
@@ -248,9 +262,9 @@ static error_t kvs_ctl_arg(int key, char *arg, struct argp_state *state)
 	}
 }
 
-static int kvs_ctl_connect(const char *path)
+static int kvs_ctl_connect(const char *path, unsigned int seconds)
 {
-	const struct timeval tv = { .tv_sec = KVS_CTL_SECONDS };
+	const struct timeval tv = { .tv_sec = seconds };
 	struct sockaddr_un sun = { .sun_family = AF_UNIX };
 	size_t n = strlen(path);
 	int fd, ret;
@@ -280,6 +294,8 @@ static void kvs_ctl_no_daemon(const char *path, int ret, char *buf, size_t len)
 		       "another path (--socket)";
 	else if (ret == -EACCES)
 		hint = "; only root and the user kvstaged runs as may";
+	else if (ret == -EAGAIN)
+		hint = ": the daemon does not accept in time (--timeout)";
 	snprintf(buf, len, "cannot connect to %s: %s%s", path, strerror(-ret),
 		 hint);
 }
@@ -294,7 +310,8 @@ static int kvs_ctl_ask(int fd, const struct kvs_ctl_args *a)
 	json_decref(request);
 	if (!text)
 		return -ENOMEM;
-	if (dprintf(fd, "%s\n", text) < 0)
+	/* a daemon that is busy says so and closes: its answer is there */
+	if (dprintf(fd, "%s\n", text) < 0 && errno != EPIPE)
 		ret = -errno;
 	free(text);
 	return ret;
@@ -462,7 +479,7 @@ static int kvs_ctl_receive(FILE *f, struct kvs_ctl_answer *a)
 {
 	char *line = NULL;
 	size_t size = 0;
-	int ret = 0;
+	int err = 0, ret = 0;
 
 	while (!ret && !a->over && getline(&line, &size, f) > 0) {
 		json_t *o = json_loads(line, 0, NULL);
@@ -470,17 +487,34 @@ static int kvs_ctl_receive(FILE *f, struct kvs_ctl_answer *a)
 		ret = json_is_object(o) ? kvs_ctl_object(a, line, o) : -EPROTO;
 		json_decref(o);
 	}
+	err = errno;
 	if (!ret && !a->over)
-		ret = ferror(f) ? -errno : -ECONNRESET;
+		ret = ferror(f) ? -err : -ECONNRESET;
 	free(line);
 	if (!ret && a->table)
 		ret = kvs_table_print(a->table, stdout);
 	else if (!ret && !a->n && !a->status && !a->args->json)
 		printf("%s\n", a->args->command->none);
 	kvs_table_destroy(a->table);
-	if (!ret && fflush(stdout))
-		ret = -EIO;
 	return ret;
+}
+
+static void kvs_ctl_no_answer(const char *path, unsigned int seconds, int ret,
+			      char *buf, size_t len)
+{
+	if (ret == -EAGAIN)
+		snprintf(buf, len,
+			 "no answer from %s within %u s (--timeout): the "
+			 "daemon is stopped or very busy",
+			 path, seconds);
+	else if (ret == -ECONNRESET)
+		snprintf(buf, len,
+			 "no answer from %s: the daemon closed the connection: "
+			 "it is busy or ends",
+			 path);
+	else
+		snprintf(buf, len, "no answer from %s: %s", path,
+			 strerror(-ret));
 }
 
 static const char *kvs_ctl_default_socket(void)
@@ -499,7 +533,7 @@ static int kvs_ctl_run(const struct kvs_ctl_args *args)
 	int fd, ret;
 	FILE *f;
 
-	fd = kvs_ctl_connect(args->socket);
+	fd = kvs_ctl_connect(args->socket, args->seconds);
 	if (fd < 0) {
 		kvs_ctl_no_daemon(args->socket, fd, text, sizeof(text));
 		kvs_ctl_say_failed(args, text);
@@ -515,8 +549,8 @@ static int kvs_ctl_run(const struct kvs_ctl_args *args)
 		ret = kvs_ctl_receive(f, &answer);
 	(void)fclose(f);
 	if (ret) {
-		snprintf(text, sizeof(text), "no answer from %s: %s",
-			 args->socket, strerror(-ret));
+		kvs_ctl_no_answer(args->socket, args->seconds, ret, text,
+				  sizeof(text));
 		kvs_ctl_say_failed(args, text);
 		return 1;
 	}
@@ -561,7 +595,10 @@ int main(int argc, char **argv)
 			    "abort ROOM",
 		.doc = doc,
 	};
-	struct kvs_ctl_args args = { .socket = kvs_ctl_default_socket() };
+	struct kvs_ctl_args args = {
+		.socket = kvs_ctl_default_socket(),
+		.seconds = KVS_CTL_SECONDS,
+	};
 	int ret;
 
 	argp_program_version = "kvstagectl " KVS_VERSION;
@@ -571,7 +608,15 @@ int main(int argc, char **argv)
 		fprintf(stderr, "kvstagectl: %s\n", strerror(ret));
 		return 1;
 	}
-	return strcmp(args.command->name, "bugreport")
-		       ? kvs_ctl_run(&args)
-		       : kvs_ctl_bugreport(&args);
+	if (signal(SIGPIPE, SIG_IGN) == SIG_ERR)
+		return 1;
+	ret = strcmp(args.command->name, "bugreport")
+		      ? kvs_ctl_run(&args)
+		      : kvs_ctl_bugreport(&args);
+	if (fflush(stdout) || ferror(stdout)) {
+		fprintf(stderr, "kvstagectl: cannot write the output: %s\n",
+			strerror(errno));
+		return 1;
+	}
+	return ret;
 }

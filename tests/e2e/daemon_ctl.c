@@ -3,7 +3,8 @@
  * Claims about kvstagectl and the socket it asks: every command answers, as a
  * table and as one JSON object a line; failures are a message and status 1,
  * misuse status 2; without a daemon it says so; the socket is for its owner
- * alone, and no bytes sent to it hurt the daemon.
+ * alone, no bytes sent to it hurt the daemon, and neither those who ask nothing
+ * nor a daemon that is stopped keep anyone waiting for long.
  *
  * usage: daemon_ctl TOOLS-FOLDER
  */
@@ -14,6 +15,7 @@
 #include <cmocka.h>
 
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -281,6 +283,49 @@ static void garbage(void **state)
 	kvs_rig_stop(&rig);
 }
 
+/* Those that connect and ask nothing do not lock others out, nor for long. */
+static void silent(void **state)
+{
+	struct sockaddr_un sun = { .sun_family = AF_UNIX,
+				   .sun_path = "ctl.sock" };
+	char answer[256];
+	int fd[40], i;
+
+	(void)state;
+	kvs_rig_start_ready(&rig, NULL);
+	for (i = 0; i < 40; i++) {
+		fd[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		assert_true(fd[i] >= 0);
+		assert_int_equal(connect(fd[i], (struct sockaddr *)&sun,
+					 sizeof(sun)),
+				 0);
+	}
+	assert_int_equal(ctl("status", NULL, NULL), 1);
+	kvs_rig_assert_has(res.err, "the daemon is busy");
+	assert_string_equal(res.out, "");
+	/* the first of them is hung up on, the last was told */
+	assert_int_equal(kvs_rig_read(fd[0], answer, sizeof(answer)), 0);
+	assert_true(kvs_rig_read(fd[39], answer, sizeof(answer)) > 0);
+	kvs_rig_assert_has(answer, "\"errno\":\"EBUSY\"");
+	assert_int_equal(ctl("status", NULL, NULL), 0);
+	for (i = 0; i < 40; i++)
+		close(fd[i]);
+	kvs_rig_stop(&rig);
+}
+
+/* A daemon that does not run is not waited for without an end. */
+static void stopped(void **state)
+{
+	(void)state;
+	kvs_rig_start_ready(&rig, NULL);
+	assert_int_equal(kill(rig.pid, SIGSTOP), 0);
+	assert_int_equal(ctl("--timeout=1", "status", NULL), 1);
+	kvs_rig_assert_has(res.err, "no answer from ctl.sock within 1 s");
+	assert_int_equal(kill(rig.pid, SIGCONT), 0);
+	assert_int_equal(ctl("--timeout=0", "status", NULL), 2);
+	kvs_rig_stop(&rig);
+}
+
 /* Asked while the pools are being made. */
 static void early(void **state)
 {
@@ -307,10 +352,8 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-		T(commands),
-		T(no_daemon),
-		T(garbage),
-		T(early),
+		T(commands), T(no_daemon), T(garbage),
+		T(early),    T(silent),	   T(stopped),
 #undef T
 	};
 
