@@ -29,8 +29,9 @@ static const char *const kvs_setting_hint[KVS_SETTING_TYPE_MAX] = {
 	[KVS_SETTING_DURATION] = "not a duration such as 30s, 250ms or 5m",
 	[KVS_SETTING_U32] = "not a number",
 	[KVS_SETTING_BOOL] = "neither yes nor no",
-	[KVS_SETTING_STRING] = "not a plain text: control bytes, a blank at an "
-			       "end, or a ';' that would begin a comment",
+	[KVS_SETTING_STRING] =
+		("not a plain text: control bytes, a blank at an "
+		 "end, or a ';' that would begin a comment"),
 	[KVS_SETTING_CHOICE] = "not one of the choices",
 };
 

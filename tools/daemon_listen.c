@@ -4,8 +4,8 @@
 #include <limits.h>
 #include <netinet/in.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "lib/log.h"
+#include "lib/units.h"
 #include "rdma/addr.h"
 #include "tools/daemon_listen.h"
 
@@ -403,7 +404,9 @@ void kvs_port_file_remove(const char *path, const char *bound)
 {
 	const char *colon = strrchr(bound, ':');
 	int port = kvs_port_file_read(path);
+	uint64_t ours;
 
-	if (colon && port > 0 && port == atoi(colon + 1))
+	if (colon && !kvs_parse_u64(colon + 1, &ours) && port > 0 &&
+	    (uint64_t)port == ours)
 		unlink(path);
 }

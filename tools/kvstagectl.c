@@ -548,6 +548,8 @@ static int kvs_ctl_run(const struct kvs_ctl_args *args)
 	if (!ret)
 		ret = kvs_ctl_receive(f, &answer);
 	(void)fclose(f);
+	if (ret && ferror(stdout))
+		return 1; /* main() tells */
 	if (ret) {
 		kvs_ctl_no_answer(args->socket, args->seconds, ret, text,
 				  sizeof(text));
@@ -613,9 +615,13 @@ int main(int argc, char **argv)
 	ret = strcmp(args.command->name, "bugreport")
 		      ? kvs_ctl_run(&args)
 		      : kvs_ctl_bugreport(&args);
-	if (fflush(stdout) || ferror(stdout)) {
+	if (fflush(stdout)) {
 		fprintf(stderr, "kvstagectl: cannot write the output: %s\n",
 			strerror(errno));
+		return 1;
+	}
+	if (ferror(stdout)) {
+		fprintf(stderr, "kvstagectl: cannot write the output\n");
 		return 1;
 	}
 	return ret;
