@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -42,6 +43,7 @@ struct kvs_http {
 	struct kvs_daemon *d;
 	struct evhttp *http;
 	struct kvs_accept *accept;
+	unsigned int max; /* connections */
 	struct event *tick; /* looks for those that take too long */
 	struct kvs_http_connection
 		connections[KVS_HTTP_CONNECTIONS + KVS_HTTP_SPARE];
@@ -110,11 +112,10 @@ static struct bufferevent *kvs_http_accepted(struct event_base *base, void *arg)
 	size_t i;
 
 	/* those cut off go before the listener is called again */
-	if (n >= KVS_HTTP_CONNECTIONS) {
+	if (n >= h->max) {
 		kvs_http_cut_oldest(h);
 		kvs_accept_pause(h->accept,
-				 n + 1 < KVS_ARRAY_SIZE(h->connections) ? 0
-									: 100);
+				 n + 1 < h->max + KVS_HTTP_SPARE ? 0 : 100);
 	}
 	for (i = 0; bev && i < KVS_ARRAY_SIZE(h->connections); i++) {
 		struct kvs_http_connection *c = &h->connections[i];
@@ -280,6 +281,17 @@ static void kvs_http_request(struct evhttp_request *req, void *arg)
 	kvs_http_text(req, HTTP_NOTFOUND, "Not Found", "no such page");
 }
 
+/* A quarter of what may be open at most: peers and engines need the rest. */
+static unsigned int kvs_http_max(void)
+{
+	struct rlimit rl;
+
+	if (getrlimit(RLIMIT_NOFILE, &rl) ||
+	    rl.rlim_cur / 4 >= KVS_HTTP_CONNECTIONS)
+		return KVS_HTTP_CONNECTIONS;
+	return (unsigned int)(rl.rlim_cur / 4);
+}
+
 /* Takes @fd, also when it fails. */
 static int kvs_http_listen(struct kvs_http *h, int fd)
 {
@@ -324,6 +336,7 @@ int kvs_http_start(struct kvs_daemon *d, struct kvs_http **ret, char *err,
 		return -ENOMEM;
 	}
 	h->d = d;
+	h->max = kvs_http_max();
 	evhttp_set_timeout(h->http, KVS_HTTP_TIMEOUT);
 	evhttp_set_max_headers_size(h->http, KVS_HTTP_HEADERS_MAX);
 	evhttp_set_max_body_size(h->http, KVS_HTTP_BODY_MAX);

@@ -15,6 +15,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -188,6 +189,41 @@ static void hundred_scrapes(void **state)
 	kvs_rig_stop(&rig);
 }
 
+static unsigned int open_files(pid_t pid)
+{
+	char path[64];
+	unsigned int n = 0;
+	DIR *d;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+	d = opendir(path);
+	assert_non_null(d);
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+/* Half a request each: no more of them are kept than there is room for, and
+ * who asks a whole one gets its answer. */
+static void half_requests(void **state)
+{
+	int fd[400], i;
+
+	(void)state;
+	kvs_rig_start_ready(&rig, NULL);
+	for (i = 0; i < 400; i++) {
+		fd[i] = kvs_rig_connect(kvs_rig_port("http.port"));
+		assert_true(dprintf(fd[i], "GET /met") > 0);
+	}
+	kvs_rig_assert_has(kvs_rig_http("GET", "/metrics"), " 200 OK");
+	assert_true(open_files(rig.pid) < 200);
+	kvs_rig_assert_has(kvs_rig_http("GET", "/healthz"), " 200 OK");
+	for (i = 0; i < 400; i++)
+		close(fd[i]);
+	kvs_rig_stop(&rig);
+}
+
 static void http_garbage(void **state)
 {
 	static char huge[70000];
@@ -350,6 +386,7 @@ int main(int argc, char **argv)
 		T(not_ready_then_ready),
 		T(pages),
 		T(hundred_scrapes),
+		T(half_requests),
 		T(http_garbage),
 		T(reload),
 		T(watchdog),
