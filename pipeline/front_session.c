@@ -72,16 +72,9 @@ void kvs_session_end(struct kvs_session *s, int err, const char *why)
 void kvs_session_refuse(struct kvs_session *s, const struct kvs_msg_open *m,
 			uint64_t generation, int err, const char *text)
 {
-	struct kvs_msg out = {
-		.type = KVS_WIRE_REFUSE,
-		.refuse = { .room = m->room,
-			    .generation = generation,
-			    .rank = m->rank,
-			    .err = (uint32_t)err,
-			    .class = kvs_error_class(err) },
-	};
+	struct kvs_msg out;
 
-	snprintf(out.refuse.text, sizeof(out.refuse.text), "%s", text);
+	kvs_refuse_fill(&out, m->room, generation, m->rank, err, text);
 	if (kvs_session_send(s, &out))
 		kvs_session_end(s, -ENOBUFS, "peer does not read its answers");
 }

@@ -700,16 +700,8 @@ static void room_tell_abort(struct kvs_room *r, int err, const char *text)
 		k->told = true;
 		if (!k->granted) {
 			/* It has only asked: a plain answer to its OPEN. */
-			m.type = KVS_WIRE_REFUSE;
-			m.refuse = (struct kvs_msg_refuse){
-				.room = r->id,
-				.generation = r->generation,
-				.rank = k->rank,
-				.err = (uint32_t)err,
-				.class = kvs_error_class(err),
-			};
-			snprintf(m.refuse.text, sizeof(m.refuse.text), "%s",
-				 text);
+			kvs_refuse_fill(&m, r->id, r->generation, k->rank, err,
+					text);
 		} else {
 			snprintf(m.abort.text, sizeof(m.abort.text), "%s",
 				 text);

@@ -195,5 +195,8 @@ int kvs_room_fail(struct kvs_room *r, enum kvs_room_cause cause, int err,
 bool kvs_room_live(const struct kvs_room *r);
 /* HTTP-like class of an errno: 400 never, 503 later. */
 unsigned int kvs_error_class(int err);
+/* A REFUSE with its class; @err positive, @generation 0 when not known. */
+void kvs_refuse_fill(struct kvs_msg *ret, uint64_t room, uint64_t generation,
+		     uint32_t rank, int err, const char *text);
 
 #endif /* KVS_PIPELINE_ROOM_H */

@@ -31,6 +31,20 @@ unsigned int kvs_error_class(int err)
 	}
 }
 
+void kvs_refuse_fill(struct kvs_msg *ret, uint64_t room, uint64_t generation,
+		     uint32_t rank, int err, const char *text)
+{
+	ret->type = KVS_WIRE_REFUSE;
+	ret->refuse = (struct kvs_msg_refuse){
+		.room = room,
+		.generation = generation,
+		.rank = rank,
+		.err = (uint32_t)err,
+		.class = kvs_error_class(err),
+	};
+	snprintf(ret->refuse.text, sizeof(ret->refuse.text), "%s", text);
+}
+
 void kvs_worker_tell_failed(struct kvs_worker *w, uint32_t engine,
 			    uint32_t slot, uint64_t generation, int err,
 			    const char *text)

@@ -290,16 +290,9 @@ static void open_refuse(struct kvs_worker *w, uint64_t session,
 			const struct kvs_msg_open *m, uint64_t generation,
 			int err, const char *text)
 {
-	struct kvs_msg out = {
-		.type = KVS_WIRE_REFUSE,
-		.refuse = { .room = m->room,
-			    .generation = generation,
-			    .rank = m->rank,
-			    .err = (uint32_t)err,
-			    .class = kvs_error_class(err) },
-	};
+	struct kvs_msg out;
 
-	snprintf(out.refuse.text, sizeof(out.refuse.text), "%s", text);
+	kvs_refuse_fill(&out, m->room, generation, m->rank, err, text);
 	w->o.out->to_peer(w->o.arg, session, &out);
 }
 
