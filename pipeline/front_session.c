@@ -58,9 +58,11 @@ void kvs_session_end(struct kvs_session *s, int err, const char *why)
 	s->end_err = err;
 	s->end_why = why;
 	if (err) {
-		kvs_log_warn("%s rank %u (%s): %s, closing",
-			     *s->peer ? s->peer : "new connection", s->rank,
-			     kvs_conn_peer(s->c), why);
+		/* Our own end is nobody's fault. */
+		kvs_log(err == -ESHUTDOWN ? KVS_LOG_INFO : KVS_LOG_WARN,
+			"%s rank %u (%s): %s, closing",
+			*s->peer ? s->peer : "new connection", s->rank,
+			kvs_conn_peer(s->c), why);
 		m.error.err = (uint32_t)-err;
 		snprintf(m.error.text, sizeof(m.error.text), "%s", why);
 		(void)kvs_session_send(s, &m);
