@@ -498,7 +498,7 @@ int kvs_settings_load_origin(struct kvs_settings *s, const char *path,
 		c.ret = -ENOMEM;
 		snprintf(err, errlen, "%s: %s", path, strerror(ENOMEM));
 	}
-	fclose(c.f);
+	(void)fclose(c.f); /* it was only read */
 	if (!c.ret) {
 		*s = copy;
 		*o = origin;
