@@ -108,7 +108,7 @@ struct kvs_tcp_conn {
 	bool stopping; /* stop asked for, receive still in the kernel */
 	bool rx_eof; /* nothing more will come */
 	uint64_t drop_left; /* bytes */
-	int lowat; /* sock: SO_RCVLOWAT as set */
+	int lowat; /* SO_RCVLOWAT as set */
 
 	/* send */
 	struct kvs_list txq; /* struct kvs_tx; the first is being sent */

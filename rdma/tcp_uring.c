@@ -31,6 +31,8 @@
 
 #define SQ_ENTRIES 256u
 #define CQ_FACTOR 16u /* completions that fit, per submission entry */
+#define LOWAT (256 << 10) /* bytes, see gather() */
+#define LOWAT_PAYLOAD (8u << 20) /* bytes; longer ones go without */
 #define BATCH 64
 #define REAP_BUDGET 1024u
 
@@ -329,6 +331,24 @@ static int uring_attach(struct kvs_tcp_conn *c)
 	return 0;
 }
 
+/*
+ * Every segment that arrives would wake a waiting receive. A low-water mark
+ * lets them gather; the last LOWAT bytes of a payload are asked for apart,
+ * without it, as nothing need come after them. On long payloads it gained
+ * nothing: copying there overlaps with arriving.
+ */
+static size_t gather(struct kvs_tcp_conn *c, size_t left)
+{
+	bool big = c->rx_state == KVS_TCP_RX_PAYLOAD && left > 2 * LOWAT &&
+		   c->rx.len <= LOWAT_PAYLOAD;
+	int want = big ? LOWAT : 1;
+
+	if (want != c->lowat &&
+	    !setsockopt(c->fd, SOL_SOCKET, SO_RCVLOWAT, &want, sizeof(want)))
+		c->lowat = want;
+	return big && c->lowat == LOWAT ? left - LOWAT : left;
+}
+
 static int uring_recv(struct kvs_tcp_conn *c)
 {
 	struct io_uring_sqe *sqe;
@@ -336,6 +356,7 @@ static int uring_recv(struct kvs_tcp_conn *c)
 
 	if (!kvs_tcp_rx_want(c, iov))
 		return 0;
+	iov[0].iov_len = gather(c, iov[0].iov_len);
 	sqe = get_sqe(uring_of(kvs_tcp_of(&c->c)));
 	if (!sqe)
 		return -EBUSY;
