@@ -20,19 +20,13 @@ static void admit_refuse(struct kvs_front_engine *e,
 			 const struct kvs_packet_admit *p, uint64_t generation,
 			 enum kvs_admit_result res, int err, const char *text)
 {
-	struct kvs_packet_failed out = {
-		.h = { KVS_ATTACH_MAGIC, KVS_PACKET_FAILED },
-		.generation = generation,
-		.slot = p->slot,
-		.err = (uint32_t)err,
-		.class = kvs_error_class(err),
-	};
+	struct kvs_packet_failed out;
 
 	e->f->admits[res]++;
 	kvs_log_info("engine %u: room %llu refused (%s): %s", e->number,
 		     (unsigned long long)p->room, kvs_admit_result_name[res],
 		     text);
-	snprintf(out.text, sizeof(out.text), "%s", text);
+	kvs_failed_fill(&out, p->slot, generation, err, text);
 	kvs_front_engine_word(e, p->slot,
 			      KVS_WORD(generation, err, KVS_STATUS_FAILED),
 			      &out.h, sizeof(out));

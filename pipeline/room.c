@@ -158,7 +158,6 @@ static void room_to_free(struct kvs_room *r)
 		w->released = true;
 	}
 	room_move(r, KVS_ROOM_FREE);
-	r->dead_listed = true;
 	kvs_list_add_tail(&w->dead, &r->dead_node);
 }
 

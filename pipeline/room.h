@@ -30,6 +30,7 @@
 #include "pipeline/stats.h"
 #include "pipeline/wire.h"
 
+struct kvs_packet_failed;
 struct kvs_worker;
 struct kvs_worker_engine;
 struct kvs_worker_session;
@@ -139,7 +140,6 @@ struct kvs_room {
 	enum kvs_room_cause cause; /* why it failed */
 	int err; /* the same, for ranks: a positive errno */
 	bool failed;
-	bool dead_listed; /* on the worker's list of rooms to delete */
 	struct kvs_list dead_node;
 
 	uint32_t n_ranks;
@@ -195,6 +195,9 @@ int kvs_room_fail(struct kvs_room *r, enum kvs_room_cause cause, int err,
 bool kvs_room_live(const struct kvs_room *r);
 /* HTTP-like class of an errno: 400 never, 503 later. */
 unsigned int kvs_error_class(int err);
+/* FAILED for an engine's slot, with its class; @err positive. */
+void kvs_failed_fill(struct kvs_packet_failed *ret, uint32_t slot,
+		     uint64_t generation, int err, const char *text);
 /* A REFUSE with its class; @err positive, @generation 0 when not known. */
 void kvs_refuse_fill(struct kvs_msg *ret, uint64_t room, uint64_t generation,
 		     uint32_t rank, int err, const char *text);

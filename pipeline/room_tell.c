@@ -45,19 +45,26 @@ void kvs_refuse_fill(struct kvs_msg *ret, uint64_t room, uint64_t generation,
 	snprintf(ret->refuse.text, sizeof(ret->refuse.text), "%s", text);
 }
 
-void kvs_worker_tell_failed(struct kvs_worker *w, uint32_t engine,
-			    uint32_t slot, uint64_t generation, int err,
-			    const char *text)
+void kvs_failed_fill(struct kvs_packet_failed *ret, uint32_t slot,
+		     uint64_t generation, int err, const char *text)
 {
-	struct kvs_packet_failed p = {
+	*ret = (struct kvs_packet_failed){
 		.h = { KVS_ATTACH_MAGIC, KVS_PACKET_FAILED },
 		.generation = generation,
 		.slot = slot,
 		.err = (uint32_t)err,
 		.class = kvs_error_class(err),
 	};
+	snprintf(ret->text, sizeof(ret->text), "%s", text);
+}
 
-	snprintf(p.text, sizeof(p.text), "%s", text);
+void kvs_worker_tell_failed(struct kvs_worker *w, uint32_t engine,
+			    uint32_t slot, uint64_t generation, int err,
+			    const char *text)
+{
+	struct kvs_packet_failed p;
+
+	kvs_failed_fill(&p, slot, generation, err, text);
 	w->o.out->to_engine(w->o.arg, engine, slot,
 			    KVS_WORD(generation, err, KVS_STATUS_FAILED), &p.h,
 			    sizeof(p));

@@ -139,9 +139,7 @@ static int got_hello(struct kvs_sender *s, const struct kvs_msg_hello *h)
 	if (h->role != KVS_ROLE_CONTROL || !h->session)
 		return -EPROTO;
 	s->session = h->session;
-	s->digest = h->caps & KVS_CAP_CRC32C	? KVS_DIGEST_CRC32C
-		    : h->caps & KVS_CAP_ADLER32 ? KVS_DIGEST_ADLER32
-						: KVS_DIGEST_NONE;
+	s->digest = kvs_caps_digest(h->caps);
 	s->keepalive = (uint64_t)h->keepalive_ms * KVS_NSEC_PER_MSEC;
 	if (s->keepalive && s->keepalive < KVS_SEND_KEEPALIVE_MIN)
 		s->keepalive = KVS_SEND_KEEPALIVE_MIN;

@@ -29,6 +29,7 @@
 #include <stdint.h>
 
 #include "kvstage/layout.h"
+#include "pipeline/digest.h"
 #include "rdma/frame.h"
 
 #define KVS_WIRE_VERSION_MIN 1
@@ -67,6 +68,14 @@ enum kvs_wire_type { KVS_WIRE_TYPES(KVS_ENUM_) KVS_WIRE_TYPE_MAX };
  * so; at most one bit. */
 #define KVS_CAP_CRC32C (1ULL << 3)
 #define KVS_CAP_ADLER32 (1ULL << 4)
+
+/* The digest that capabilities name; the daemon's name at most one. */
+static inline enum kvs_digest_kind kvs_caps_digest(uint64_t caps)
+{
+	if (caps & KVS_CAP_CRC32C)
+		return KVS_DIGEST_CRC32C;
+	return caps & KVS_CAP_ADLER32 ? KVS_DIGEST_ADLER32 : KVS_DIGEST_NONE;
+}
 
 /* Roles (HELLO) */
 #define KVS_ROLE_CONTROL 0

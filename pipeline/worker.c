@@ -141,9 +141,7 @@ int kvs_worker_session_add(struct kvs_worker *w, uint64_t id, const char *peer,
 	snprintf(s->peer, sizeof(s->peer), "%s", peer);
 	s->rank = rank;
 	s->acks = caps & KVS_CAP_DRAIN_ACK;
-	s->digest = caps & KVS_CAP_CRC32C    ? KVS_DIGEST_CRC32C
-		    : caps & KVS_CAP_ADLER32 ? KVS_DIGEST_ADLER32
-					     : KVS_DIGEST_NONE;
+	s->digest = kvs_caps_digest(caps);
 	kvs_list_init(&s->ranks);
 	ret = kvs_u64map_add(&w->sessions, id, s);
 	if (ret)
