@@ -62,16 +62,11 @@ static void finish(struct ps *p, struct pe *e, struct pe_room *r, uint64_t room,
 		   uint64_t tokens, uint64_t seed)
 {
 	struct ps_room w;
-	struct kvs_msg m;
 
 	assert_int_equal(ps_open(p, room, tokens), 0);
 	ps_granted(p, &w, seed, 16384);
-	assert_int_equal(ps_last(p, &w, ps_send_all(p, &w)), 0);
-	ps_expect(p, KVS_WIRE_COMPLETE, &m);
-	pe_wait(e, r, KVS_STATUS_READY);
-	assert_int_equal(pe_differ(e, r, tokens, 1, seed), 0);
-	pe_commit(e, r);
-	ps_room_fini(&w);
+	ps_finish(p, &w, 0);
+	pe_take(e, r, tokens, 1, seed);
 }
 
 static void limit_is_exact(void **state)
@@ -213,8 +208,7 @@ static void not_now_is_busy_without_a_queue(void **state)
 	pe_admit(&e, &b, 1, 2, PAGES * PAGE_TOKENS, 1);
 	pe_wait_failed(&e, &b, EAGAIN);
 	assert_int_equal(b.failure.class, 503);
-	assert_int_equal(pe_say(&e, KVS_PACKET_ABORT, &a, 0), 0);
-	pe_wait_failed(&e, &a, ECANCELED);
+	pe_abort(&e, &a);
 	/* nothing but the memory was in its way */
 	pe_admit(&e, &b, 1, 2, PAGES * PAGE_TOKENS, 1);
 	pe_wait(&e, &b, KVS_STATUS_ADMITTED);

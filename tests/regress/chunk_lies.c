@@ -13,65 +13,13 @@
 #include <string.h>
 
 #include "pipeline/wire_structs.h"
-#include "tests/regress/puppet_engine.h"
-#include "tests/regress/puppet_sender.h"
-#include "tests/regress/service_rig.h"
-
-#define PAGE 4096u /* bytes */
-#define TOKENS 16u /* of a page */
-#define PAGES 12u /* of a room: two extents */
-#define AUX 100u
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define RSS_COUNTS 0 /* the sanitizer's own memory grows */
-#else
-#define RSS_COUNTS 1
-#endif
-
-/* Two ranks: layers 0 and 1, layers 2 and 3; a state in 3. */
-static struct kvs_layer_buffer buffers[] = {
-	{ KVS_BUFFER_KV, 0, PAGE, 0 },	  { KVS_BUFFER_KV, 1, PAGE, 0 },
-	{ KVS_BUFFER_KV, 2, PAGE, 0 },	  { KVS_BUFFER_KV, 3, PAGE, 0 },
-	{ KVS_BUFFER_MAMBA, 3, 1536, 2 },
-};
-static const struct kvs_layout layout = {
-	.size = sizeof(layout),
-	.page_size = TOKENS,
-	.dtype = KVS_DTYPE_BF16,
-	.n_buffers = KVS_ARRAY_SIZE(buffers),
-	.buffers = buffers,
-	.aux_max = 1024,
-};
+#include "tests/regress/misbehave.h"
 
 static struct rig g[1];
 
-static void start(struct pe *e)
-{
-	rig_init(g, rig_engine(), "2M");
-	rig_set(g, "extent.tokens", "128");
-	rig_up(g);
-	pe_up(e, g->set.engine_socket, &layout);
-	e->aux_len = AUX;
-}
-
-static void admit(struct pe *e, struct pe_room *r, uint32_t slot,
-		  const char *peer, uint64_t room, uint32_t n_ranks)
-{
-	snprintf(e->peer, sizeof(e->peer), "%s", peer);
-	pe_admit(e, r, slot, room, PAGES * TOKENS, n_ranks);
-	pe_wait(e, r, KVS_STATUS_ADMITTED);
-}
-
-static void open_room(struct ps *p, struct ps_room *w, uint64_t room,
-		      uint64_t seed)
-{
-	assert_int_equal(ps_open(p, room, PAGES * TOKENS), 0);
-	ps_granted(p, w, seed, 8 * PAGE);
-}
-
 /* ---- lies about a chunk --------------------------------------------------- */
 
-#define RUN (8ull * PAGE) /* of a buffer in the first extent */
+#define RUN (8ull * PS_PAGE) /* of a buffer in the first extent */
 
 /* What a lie may turn; the payload that follows is p->len bytes, at most. */
 static void patch64(void *at, uint64_t v)
@@ -105,7 +53,7 @@ static void lie_end_of_run(struct kvs_wire_chunk *c)
 
 static void lie_over_the_end(struct kvs_wire_chunk *c)
 {
-	patch64(&c->offset, RUN - PAGE + 1);
+	patch64(&c->offset, RUN - PS_PAGE + 1);
 }
 
 static void lie_offset_max(struct kvs_wire_chunk *c)
@@ -115,12 +63,12 @@ static void lie_offset_max(struct kvs_wire_chunk *c)
 
 static void lie_offset_wraps(struct kvs_wire_chunk *c)
 {
-	patch64(&c->offset, UINT64_MAX - PAGE + 1);
+	patch64(&c->offset, UINT64_MAX - PS_PAGE + 1);
 }
 
 static void lie_offset_wraps_to_inside(struct kvs_wire_chunk *c)
 {
-	patch64(&c->offset, UINT64_MAX - PAGE / 2);
+	patch64(&c->offset, UINT64_MAX - PS_PAGE / 2);
 }
 
 static void lie_offset_half(struct kvs_wire_chunk *c)
@@ -166,7 +114,7 @@ static void lie_len_zero(struct kvs_wire_chunk *c)
 
 static void lie_len_differs(struct kvs_wire_chunk *c)
 {
-	patch32(&c->len, PAGE - 1);
+	patch32(&c->len, PS_PAGE - 1);
 }
 
 static void lie_layer_of_other_rank(struct kvs_wire_chunk *c)
@@ -200,14 +148,14 @@ static void lie_aux_of_other_rank(struct kvs_wire_chunk *c)
 	c->kind = kvs_put16(KVS_KIND_AUX);
 	c->layer = kvs_put16(1);
 	patch32(&c->extent, 1);
-	set_len(c, AUX);
+	set_len(c, MIS_AUX);
 }
 
 static void lie_aux_extent(struct kvs_wire_chunk *c)
 {
 	c->kind = kvs_put16(KVS_KIND_AUX);
 	c->layer = kvs_put16(0);
-	set_len(c, AUX);
+	set_len(c, MIS_AUX);
 }
 
 static void lie_aux_len(struct kvs_wire_chunk *c)
@@ -215,7 +163,7 @@ static void lie_aux_len(struct kvs_wire_chunk *c)
 	c->kind = kvs_put16(KVS_KIND_AUX);
 	c->layer = kvs_put16(0);
 	patch32(&c->extent, 1);
-	set_len(c, AUX + 1);
+	set_len(c, MIS_AUX + 1);
 }
 
 static void lie_rank(struct kvs_wire_chunk *c)
@@ -314,37 +262,28 @@ static const struct {
 	{ "not a chunk", lie_type, KVS_PROTO_LENGTH },
 };
 
-static uint64_t all_errors(void)
-{
-	uint64_t n = 0;
-
-	for (int i = 0; i < KVS_PROTO_MAX; i++)
-		n += rig_proto(g, i);
-	return n;
-}
-
 /* Sends one page of 0xee under a header that @i spoils. */
 static void tell_lie(struct pe *e, unsigned int i, uint64_t room)
 {
-	_Alignas(8) unsigned char buf[KVS_DATA_FRAME + PAGE];
+	_Alignas(8) unsigned char buf[KVS_DATA_FRAME + PS_PAGE];
 	uint64_t errors, reason, sent;
 	struct pe_room r;
 	struct ps_room w;
 	struct kvs_msg m;
 	struct ps p;
 
-	ps_up(&p, g->port, "bad", 0, 2, &layout);
-	admit(e, &r, 1, "bad", room, 2);
-	open_room(&p, &w, room, room);
+	ps_up(&p, g->port, "bad", 0, 2, &mis_layout);
+	mis_admit(e, &r, 1, "bad", room, 2);
+	mis_open(&p, &w, room, room);
 	rig_refresh(g);
-	errors = all_errors();
+	errors = mis_errors(g);
 	reason = rig_proto(g, lies[i].reason);
 	sent = rig_received(g);
 	ps_chunk_msg(&p, &w, 0, &m);
-	m.chunk.len = PAGE;
+	m.chunk.len = PS_PAGE;
 	assert_int_equal(kvs_wire_encode(&m, buf, sizeof(buf)), KVS_DATA_FRAME);
 	lies[i].tell((struct kvs_wire_chunk *)buf);
-	memset(buf + KVS_DATA_FRAME, 0xee, PAGE);
+	memset(buf + KVS_DATA_FRAME, 0xee, PS_PAGE);
 	(void)ps_write(p.data[0], buf, sizeof(buf));
 
 	/* its rooms end, its connections close */
@@ -355,7 +294,7 @@ static void tell_lie(struct pe *e, unsigned int i, uint64_t room)
 	if (rig_proto(g, lies[i].reason) != reason + 1)
 		fail_msg("%s is not counted as %s", lies[i].what,
 			 kvs_proto_error_name[lies[i].reason]);
-	assert_int_equal(all_errors(), errors + 1);
+	assert_int_equal(mis_errors(g), errors + 1);
 	assert_int_equal(rig_received(g), sent);
 	ps_room_fini(&w);
 	ps_down(&p);
@@ -372,11 +311,11 @@ static void chunks_that_lie(void **state)
 	struct pe e;
 
 	(void)state;
-	start(&e);
+	mis_start(g, &e);
 	/* another peer's room, half arrived */
-	ps_up(&good, g->port, "good", 0, 1, &layout);
-	admit(&e, &canary, 0, "good", 1, 1);
-	open_room(&good, &w, 1, 5);
+	ps_up(&good, g->port, "good", 0, 1, &mis_layout);
+	mis_admit(&e, &canary, 0, "good", 1, 1);
+	mis_open(&good, &w, 1, 5);
 	canary_generation = canary.generation;
 	for (uint32_t i = 0; i < w.n_chunks / 2; i++)
 		assert_true(ps_send_part(&good, 0, &w, i, 0, 0) > 0);
@@ -390,14 +329,15 @@ static void chunks_that_lie(void **state)
 		if (memcmp(before, e.pool, e.pool_size) != 0)
 			fail_msg("\"%s\" changed memory", lies[i].what);
 	}
-	if (RSS_COUNTS)
+	if (MIS_RSS_COUNTS)
 		assert_true(rig_rss() < rss + (4 << 20));
 	free(before);
 	for (uint32_t i = w.n_chunks / 2; i < w.n_chunks; i++)
 		assert_true(ps_send_part(&good, 0, &w, i, 0, 0) > 0);
 	assert_int_equal(ps_last(&good, &w, w.bytes), 0);
 	pe_wait(&e, &canary, KVS_STATUS_READY);
-	assert_int_equal(pe_differ(&e, &canary, PAGES * TOKENS, 1, 5), 0);
+	assert_int_equal(pe_differ(&e, &canary, MIS_PAGES * PS_TOKENS, 1, 5),
+			 0);
 	pe_commit(&e, &canary);
 	ps_room_fini(&w);
 	ps_down(&good);
@@ -408,11 +348,12 @@ static void chunks_that_lie(void **state)
 /* Bytes of a run that were sent are not sent again, not even one. */
 static void bytes_sent_twice(void **state)
 {
-	/* offset and length of a second chunk after [PAGE, 2 PAGE) */
+	/* offset and length of a second chunk after [PS_PAGE, 2 PS_PAGE) */
 	static const uint32_t again[][2] = {
-		{ PAGE, PAGE },	     { 2 * PAGE - 1, PAGE }, { 0, PAGE + 1 },
-		{ 0, 4 * PAGE },     { PAGE + 7, 1 },	     { PAGE, 1 },
-		{ 2 * PAGE - 1, 1 },
+		{ PS_PAGE, PS_PAGE },	{ 2 * PS_PAGE - 1, PS_PAGE },
+		{ 0, PS_PAGE + 1 },	{ 0, 4 * PS_PAGE },
+		{ PS_PAGE + 7, 1 },	{ PS_PAGE, 1 },
+		{ 2 * PS_PAGE - 1, 1 },
 	};
 	struct pe_room r;
 	struct ps_room w;
@@ -421,16 +362,16 @@ static void bytes_sent_twice(void **state)
 	struct pe e;
 
 	(void)state;
-	start(&e);
+	mis_start(g, &e);
 	for (uint32_t i = 0; i < KVS_ARRAY_SIZE(again); i++) {
-		ps_up(&p, g->port, "p", 0, 1, &layout);
+		ps_up(&p, g->port, "p", 0, 1, &mis_layout);
 		assert_int_equal(ps_data(&p), 1);
-		admit(&e, &r, 0, "p", 1, 1);
-		open_room(&p, &w, 1, i);
-		w.chunks[0].off = PAGE;
-		w.chunks[0].len = PAGE;
+		mis_admit(&e, &r, 0, "p", 1, 1);
+		mis_open(&p, &w, 1, i);
+		w.chunks[0].off = PS_PAGE;
+		w.chunks[0].len = PS_PAGE;
 		assert_true(ps_send_part(&p, 0, &w, 0, 0, 0) > 0);
-		rig_wait(g, rig_received(g) == (i + 1ull) * PAGE);
+		rig_wait(g, rig_received(g) == (i + 1ull) * PS_PAGE);
 		w.chunks[0].off = again[i][0];
 		w.chunks[0].len = again[i][1];
 		w.seed = 0xbad;
@@ -438,7 +379,7 @@ static void bytes_sent_twice(void **state)
 		pe_wait_failed(&e, &r, EPROTO);
 		ps_expect(&p, KVS_WIRE_ERROR, &m);
 		rig_wait(g, rig_proto(g, KVS_PROTO_OVERLAP) == i + 1);
-		assert_int_equal(rig_received(g), (i + 1ull) * PAGE);
+		assert_int_equal(rig_received(g), (i + 1ull) * PS_PAGE);
 		ps_room_fini(&w);
 		ps_down(&p);
 	}
@@ -456,10 +397,10 @@ static void own_room_after_release(void **state)
 	struct pe e;
 
 	(void)state;
-	start(&e);
-	ps_up(&p, g->port, "p", 0, 1, &layout);
-	admit(&e, &r, 0, "p", 1, 1);
-	open_room(&p, &w, 1, 1);
+	mis_start(g, &e);
+	ps_up(&p, g->port, "p", 0, 1, &mis_layout);
+	mis_admit(&e, &r, 0, "p", 1, 1);
+	mis_open(&p, &w, 1, 1);
 	assert_int_equal(ps_last(&p, &w, ps_send_all(&p, &w)), 0);
 	ps_expect(&p, KVS_WIRE_COMPLETE, &m);
 	pe_wait(&e, &r, KVS_STATUS_READY);
@@ -467,18 +408,18 @@ static void own_room_after_release(void **state)
 	w.seed = 2;
 	assert_true(ps_send_part(&p, 0, &w, 0, 0, 0) > 0);
 	rig_wait(g, rig_late_bytes(g) == w.chunks[0].len);
-	assert_int_equal(pe_differ(&e, &r, PAGES * TOKENS, 1, 1), 0);
+	assert_int_equal(pe_differ(&e, &r, MIS_PAGES * PS_TOKENS, 1, 1), 0);
 	pe_commit(&e, &r);
-	admit(&e, &s, 0, "p", 2, 1);
-	open_room(&p, &v, 2, 3);
+	mis_admit(&e, &s, 0, "p", 2, 1);
+	mis_open(&p, &v, 2, 3);
 	assert_true(ps_send_part(&p, 0, &w, 0, 0, 0) > 0);
 	assert_int_equal(ps_last(&p, &w, w.bytes), 0);
 	assert_int_equal(ps_last(&p, &v, ps_send_all(&p, &v)), 0);
 	pe_wait(&e, &s, KVS_STATUS_READY);
-	assert_int_equal(pe_differ(&e, &s, PAGES * TOKENS, 1, 3), 0);
+	assert_int_equal(pe_differ(&e, &s, MIS_PAGES * PS_TOKENS, 1, 3), 0);
 	rig_refresh(g);
 	assert_int_equal(rig_late_bytes(g), 2 * w.chunks[0].len);
-	assert_int_equal(all_errors(), 0);
+	assert_int_equal(mis_errors(g), 0);
 	pe_commit(&e, &s);
 	ps_room_fini(&w);
 	ps_room_fini(&v);
@@ -497,16 +438,16 @@ static void chunk_after_last(void **state)
 	struct pe e;
 
 	(void)state;
-	start(&e);
-	ps_up(&p, g->port, "p", 0, 2, &layout);
-	admit(&e, &r, 0, "p", 1, 2);
-	open_room(&p, &w, 1, 1);
+	mis_start(g, &e);
+	ps_up(&p, g->port, "p", 0, 2, &mis_layout);
+	mis_admit(&e, &r, 0, "p", 1, 2);
+	mis_open(&p, &w, 1, 1);
 	assert_int_equal(ps_last(&p, &w, ps_send_all(&p, &w)), 0);
 	rig_wait(g, rig_received(g) == w.bytes);
 	(void)ps_send_part(&p, 0, &w, 0, 0, 0);
 	pe_wait_failed(&e, &r, EPROTO);
 	ps_expect(&p, KVS_WIRE_ERROR, &m);
-	rig_wait(g, all_errors() == 1);
+	rig_wait(g, mis_errors(g) == 1);
 	assert_int_equal(rig_received(g), w.bytes);
 	ps_room_fini(&w);
 	ps_down(&p);

@@ -22,21 +22,8 @@
 #include "tests/regress/puppet_sender.h"
 #include "tests/regress/service_rig.h"
 
-#define PAGE 4096u /* bytes */
-#define TOKENS 16u /* of a page */
 #define PAGES 8u /* of a room */
 #define MANY 200
-
-static struct kvs_layer_buffer buffers[] = {
-	{ KVS_BUFFER_KV, 0, PAGE, 0 },
-};
-static const struct kvs_layout layout = {
-	.size = sizeof(layout),
-	.page_size = TOKENS,
-	.dtype = KVS_DTYPE_BF16,
-	.n_buffers = KVS_ARRAY_SIZE(buffers),
-	.buffers = buffers,
-};
 
 /* What the daemon process tells when it is asked. */
 struct report {
@@ -99,16 +86,10 @@ static uint64_t used(pid_t pid)
 static void finish(struct ps *p, struct ps_room *w, uint32_t from, struct pe *e,
 		   struct pe_room *r)
 {
-	struct kvs_msg m;
+	uint64_t seed = w->seed;
 
-	for (uint32_t i = from; i < w->n_chunks; i++)
-		assert_true(ps_send_part(p, 0, w, i, 0, 0) > 0);
-	assert_int_equal(ps_last(p, w, w->bytes), 0);
-	ps_expect(p, KVS_WIRE_COMPLETE, &m);
-	pe_wait(e, r, KVS_STATUS_READY);
-	assert_int_equal(pe_differ(e, r, PAGES * TOKENS, 1, w->seed), 0);
-	pe_commit(e, r);
-	ps_room_fini(w);
+	ps_finish(p, w, from);
+	pe_take(e, r, PAGES * PS_TOKENS, 1, seed);
 }
 
 static void serve(unsigned int port, struct pe *e, uint64_t room)
@@ -117,11 +98,11 @@ static void serve(unsigned int port, struct pe *e, uint64_t room)
 	struct ps_room w;
 	struct ps p;
 
-	ps_up(&p, port, "q", 0, 1, &layout);
+	ps_up(&p, port, "q", 0, 1, &ps_one_layer);
 	snprintf(e->peer, sizeof(e->peer), "q");
-	pe_admit(e, &r, 1, room, PAGES * TOKENS, 1);
-	assert_int_equal(ps_open(&p, room, PAGES * TOKENS), 0);
-	ps_granted(&p, &w, room, PAGE);
+	pe_admit(e, &r, 1, room, PAGES * PS_TOKENS, 1);
+	assert_int_equal(ps_open(&p, room, PAGES * PS_TOKENS), 0);
+	ps_granted(&p, &w, room, PS_PAGE);
 	finish(&p, &w, 0, e, &r);
 	ps_down(&p);
 }
@@ -156,11 +137,11 @@ static void too_few_descriptors(void **state)
 	pid = rig_spawn(args, &fd);
 	rig_child_said(fd);
 	r = ask(fd);
-	pe_up(&e, r.socket, &layout);
-	ps_up(&p, r.port, "p", 0, 1, &layout);
-	pe_admit(&e, &room, 0, 1, PAGES * TOKENS, 1);
-	assert_int_equal(ps_open(&p, 1, PAGES * TOKENS), 0);
-	ps_granted(&p, &w, 1, PAGE);
+	pe_up(&e, r.socket, &ps_one_layer);
+	ps_up(&p, r.port, "p", 0, 1, &ps_one_layer);
+	pe_admit(&e, &room, 0, 1, PAGES * PS_TOKENS, 1);
+	assert_int_equal(ps_open(&p, 1, PAGES * PS_TOKENS), 0);
+	ps_granted(&p, &w, 1, PS_PAGE);
 	assert_true(ps_send_part(&p, 0, &w, 0, 0, 0) > 0);
 
 	for (int i = 0; i < MANY; i++) {
@@ -185,7 +166,7 @@ static void too_few_descriptors(void **state)
 	for (int i = 0; i < 8; i++)
 		close(silent[i]);
 	finish(&p, &w, w.n_chunks / 2, &e, &room);
-	pe_up(&late, r.socket, &layout);
+	pe_up(&late, r.socket, &ps_one_layer);
 	pe_down(&late);
 	for (uint64_t i = 0; i < 10; i++)
 		serve(r.port, &e, 100 + i);
@@ -210,7 +191,7 @@ static void connection_limit(void **state)
 	rig_init(g, rig_engine(), "1M");
 	rig_set(g, "listen.max_connections", "4");
 	rig_up(g);
-	pe_up(&e, g->set.engine_socket, &layout);
+	pe_up(&e, g->set.engine_socket, &ps_one_layer);
 	for (int i = 0; i < 8; i++) {
 		fd[i] = ps_dial(g->port);
 		assert_true(fd[i] >= 0);
@@ -229,7 +210,7 @@ static void connection_limit(void **state)
 	/* room again */
 	until = rig_until();
 	do {
-		ps_init(&p, g->port, "p", 0, 1, &layout);
+		ps_init(&p, g->port, "p", 0, 1, &ps_one_layer);
 		left = ps_hello(&p);
 		if (left) {
 			ps_down(&p);
@@ -254,8 +235,8 @@ static void data_connection_limit(void **state)
 	rig_init(g, rig_engine(), "1M");
 	rig_set(g, "listen.max_connections", "4");
 	rig_up(g);
-	pe_up(&e, g->set.engine_socket, &layout);
-	ps_up(&p, g->port, "p", 0, 1, &layout);
+	pe_up(&e, g->set.engine_socket, &ps_one_layer);
+	ps_up(&p, g->port, "p", 0, 1, &ps_one_layer);
 	for (int i = 1; i < 4; i++)
 		assert_int_equal(ps_data(&p), i);
 	for (int i = 0; i < 3; i++)

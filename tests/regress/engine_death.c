@@ -18,21 +18,8 @@
 #include "tests/regress/puppet_sender.h"
 #include "tests/regress/service_rig.h"
 
-#define PAGE 4096u /* bytes */
-#define TOKENS 16u /* of a page */
 #define PAGES 8u /* of a room */
-#define ROOM_BYTES (PAGES * PAGE)
-
-static struct kvs_layer_buffer buffers[] = {
-	{ KVS_BUFFER_KV, 0, PAGE, 0 },
-};
-static const struct kvs_layout layout = {
-	.size = sizeof(layout),
-	.page_size = TOKENS,
-	.dtype = KVS_DTYPE_BF16,
-	.n_buffers = KVS_ARRAY_SIZE(buffers),
-	.buffers = buffers,
-};
+#define ROOM_BYTES (PAGES * PS_PAGE)
 
 static struct rig g[1];
 
@@ -45,8 +32,8 @@ static _Noreturn void child(char **argv)
 	pid_t pid = 0;
 	struct pe e;
 
-	pe_up(&e, argv[2], &layout);
-	pe_admit(&e, &r, 0, 1, PAGES * TOKENS, 1);
+	pe_up(&e, argv[2], &ps_one_layer);
+	pe_admit(&e, &r, 0, 1, PAGES * PS_TOKENS, 1);
 	pe_wait(&e, &r, KVS_STATUS_ADMITTED);
 	rig_child_say();
 	if (!strcmp(far, "admitted"))
@@ -89,25 +76,20 @@ static void start(void)
 {
 	rig_init(g, rig_engine(), "1M");
 	rig_up(g);
-	pe_up(other, g->set.engine_socket, &layout);
-	ps_up(p, g->port, "p", 0, 1, &layout);
+	pe_up(other, g->set.engine_socket, &ps_one_layer);
+	ps_up(p, g->port, "p", 0, 1, &ps_one_layer);
 }
 
 static void finish_other(void)
 {
 	struct pe_room r;
 	struct ps_room w;
-	struct kvs_msg m;
 
-	pe_admit(other, &r, 0, 2, PAGES * TOKENS, 1);
-	assert_int_equal(ps_open(p, 2, PAGES * TOKENS), 0);
-	ps_granted(p, &w, 2, PAGE);
-	assert_int_equal(ps_last(p, &w, ps_send_all(p, &w)), 0);
-	ps_expect(p, KVS_WIRE_COMPLETE, &m);
-	pe_wait(other, &r, KVS_STATUS_READY);
-	assert_int_equal(pe_differ(other, &r, PAGES * TOKENS, 1, 2), 0);
-	pe_commit(other, &r);
-	ps_room_fini(&w);
+	pe_admit(other, &r, 0, 2, PAGES * PS_TOKENS, 1);
+	assert_int_equal(ps_open(p, 2, PAGES * PS_TOKENS), 0);
+	ps_granted(p, &w, 2, PS_PAGE);
+	ps_finish(p, &w, 0);
+	pe_take(other, &r, PAGES * PS_TOKENS, 1, 2);
 }
 
 static void stop(void)
@@ -122,24 +104,19 @@ static void come_so_far(struct victim *v, const char *far)
 {
 	const char *const args[] = { far, g->set.engine_socket, NULL };
 	struct ps_room w;
-	struct kvs_msg m;
 
 	v->pid = rig_spawn(args, &v->fd);
 	rig_child_said(v->fd);
 	if (!strcmp(far, "admitted"))
 		return;
-	assert_int_equal(ps_open(p, 1, PAGES * TOKENS), 0);
-	ps_granted(p, &w, 1, PAGE);
+	assert_int_equal(ps_open(p, 1, PAGES * PS_TOKENS), 0);
+	ps_granted(p, &w, 1, PS_PAGE);
 	assert_true(ps_send_part(p, 0, &w, 0, 0, 0) > 0);
 	if (!strcmp(far, "receiving")) {
 		ps_room_fini(&w);
 		return;
 	}
-	for (uint32_t i = 1; i < w.n_chunks; i++)
-		assert_true(ps_send_part(p, 0, &w, i, 0, 0) > 0);
-	assert_int_equal(ps_last(p, &w, w.bytes), 0);
-	ps_expect(p, KVS_WIRE_COMPLETE, &m);
-	ps_room_fini(&w);
+	ps_finish(p, &w, 1);
 	rig_child_said(v->fd);
 	assert_int_equal(read(v->fd, &v->grandchild, sizeof(v->grandchild)),
 			 sizeof(v->grandchild));
@@ -233,10 +210,9 @@ static void id_is_free_at_once(void **state)
 	start();
 	come_so_far(&v, "closed");
 	rig_wait(g, rig_bytes(g, KVS_EXTENT_HELD) == ROOM_BYTES);
-	pe_admit(other, &r, 1, 1, PAGES * TOKENS, 1);
+	pe_admit(other, &r, 1, 1, PAGES * PS_TOKENS, 1);
 	pe_wait(other, &r, KVS_STATUS_ADMITTED);
-	assert_int_equal(pe_say(other, KVS_PACKET_ABORT, &r, 0), 0);
-	pe_wait_failed(other, &r, ECANCELED);
+	pe_abort(other, &r);
 	rig_kill(v.pid, &v.fd);
 	stop();
 }
@@ -244,15 +220,12 @@ static void id_is_free_at_once(void **state)
 static void send_one(struct pe *e, struct pe_room *r, uint64_t room)
 {
 	struct ps_room w;
-	struct kvs_msg m;
 
-	pe_admit(e, r, 3, room, PAGES * TOKENS, 1);
-	assert_int_equal(ps_open(p, room, PAGES * TOKENS), 0);
-	ps_granted(p, &w, room, PAGE);
-	assert_int_equal(ps_last(p, &w, ps_send_all(p, &w)), 0);
-	ps_expect(p, KVS_WIRE_COMPLETE, &m);
+	pe_admit(e, r, 3, room, PAGES * PS_TOKENS, 1);
+	assert_int_equal(ps_open(p, room, PAGES * PS_TOKENS), 0);
+	ps_granted(p, &w, room, PS_PAGE);
+	ps_finish(p, &w, 0);
 	pe_wait(e, r, KVS_STATUS_READY);
-	ps_room_fini(&w);
 }
 
 static void abort_while_copying(void **state)
@@ -267,8 +240,7 @@ static void abort_while_copying(void **state)
 	/* too early for that one: the room has not ended */
 	assert_int_equal(pe_say(other, KVS_PACKET_COPY_OVER, &r, 0), 0);
 	rig_wait(g, rig_proto(g, KVS_PROTO_ENGINE) == 1);
-	assert_int_equal(pe_say(other, KVS_PACKET_ABORT, &r, 0), 0);
-	pe_wait_failed(other, &r, ECANCELED);
+	pe_abort(other, &r);
 	rig_refresh(g);
 	assert_int_equal(rig_bytes(g, KVS_EXTENT_HELD), ROOM_BYTES);
 	assert_int_equal(rig_parties(g, 5), 1);
@@ -297,8 +269,8 @@ static void never_claimed(void **state)
 	rig_init(g, rig_engine(), "1M");
 	rig_set(g, "claim.timeout", "50ms");
 	rig_up(g);
-	pe_up(other, g->set.engine_socket, &layout);
-	ps_up(p, g->port, "p", 0, 1, &layout);
+	pe_up(other, g->set.engine_socket, &ps_one_layer);
+	ps_up(p, g->port, "p", 0, 1, &ps_one_layer);
 	send_one(other, &r, 5);
 	pe_wait_failed(other, &r, ETIME);
 	/* the claim comes too late */

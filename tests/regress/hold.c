@@ -16,23 +16,9 @@
 #include "tests/regress/puppet_sender.h"
 #include "tests/regress/service_rig.h"
 
-#define PAGE 4096u /* bytes */
-#define TOKENS 16u /* of a page */
 #define PAGES 8u /* of a room */
-#define ROOM_BYTES (2 * PAGES * PAGE)
+#define ROOM_BYTES (2 * PAGES * PS_PAGE)
 #define N 3u /* ranks; the last has no layer */
-
-static struct kvs_layer_buffer buffers[] = {
-	{ KVS_BUFFER_KV, 0, PAGE, 0 },
-	{ KVS_BUFFER_KV, 1, PAGE, 0 },
-};
-static const struct kvs_layout layout = {
-	.size = sizeof(layout),
-	.page_size = TOKENS,
-	.dtype = KVS_DTYPE_BF16,
-	.n_buffers = KVS_ARRAY_SIZE(buffers),
-	.buffers = buffers,
-};
 
 static struct rig g[1];
 static struct pe e[1];
@@ -58,9 +44,9 @@ static void start(const char *hold)
 	/* ranks here say that nothing came unasked, on slow machines too */
 	rig_set(g, "hold.reask", "0");
 	rig_up(g);
-	pe_up(e, g->set.engine_socket, &layout);
+	pe_up(e, g->set.engine_socket, &ps_two_layers);
 	for (uint32_t i = 0; i < N; i++)
-		ps_up(&p[i], g->port, "p", i, N, &layout);
+		ps_up(&p[i], g->port, "p", i, N, &ps_two_layers);
 }
 
 static void stop(void)
@@ -76,11 +62,11 @@ static void stop(void)
 /* Granted to every rank; those with bytes have sent some. */
 static void receive(uint64_t room)
 {
-	pe_admit(e, r, 0, room, PAGES * TOKENS, N);
+	pe_admit(e, r, 0, room, PAGES * PS_TOKENS, N);
 	for (uint32_t i = 0; i < N; i++) {
 		ps_room_fini(&w[i]);
-		assert_int_equal(ps_open(&p[i], room, PAGES * TOKENS), 0);
-		ps_granted(&p[i], &w[i], room, 2 * PAGE);
+		assert_int_equal(ps_open(&p[i], room, PAGES * PS_TOKENS), 0);
+		ps_granted(&p[i], &w[i], room, 2 * PS_PAGE);
 		if (w[i].n_chunks)
 			assert_true(ps_send_part(&p[i], 0, &w[i], 0, 0, 0) > 0);
 	}
@@ -92,8 +78,7 @@ static void aborted(uint64_t room)
 {
 	struct kvs_msg m;
 
-	assert_int_equal(pe_say(e, KVS_PACKET_ABORT, r, 0), 0);
-	pe_wait_failed(e, r, ECANCELED);
+	pe_abort(e, r);
 	for (uint32_t i = 0; i < N; i++) {
 		ps_expect(&p[i], KVS_WIRE_ABORT, &m);
 		assert_int_equal(m.abort.room, room);
@@ -155,7 +140,7 @@ static void only_true_ones(void **state)
 
 	(void)state;
 	start("60s");
-	ps_up(&other, g->port, "q", 0, 1, &layout);
+	ps_up(&other, g->port, "q", 0, 1, &ps_two_layers);
 	receive(1);
 	/* before anybody asked */
 	answer(0, KVS_WIRE_ABORT_ACK, 1, r->generation);
@@ -253,14 +238,13 @@ static void cannot_acknowledge(void **state)
 	start("60s");
 	ps_down(&p[0]);
 	rig_wait(g, g->snap->sessions == N - 1);
-	ps_init(&p[0], g->port, "p", 0, N, &layout);
+	ps_init(&p[0], g->port, "p", 0, N, &ps_two_layers);
 	p[0].caps = KVS_CAP_GENERATION;
 	assert_int_equal(ps_hello(&p[0]), 0);
 	assert_int_equal(ps_layout(&p[0], NULL, 0), 0);
 	assert_int_equal(ps_data(&p[0]), 0);
 	receive(1);
-	assert_int_equal(pe_say(e, KVS_PACKET_ABORT, r, 0), 0);
-	pe_wait_failed(e, r, ECANCELED);
+	pe_abort(e, r);
 	rig_wait(g, rig_parties(g, 1) == N - 1);
 	assert_int_equal(rig_bytes(g, KVS_EXTENT_HELD), ROOM_BYTES);
 	for (uint32_t i = 1; i < N; i++)
@@ -286,7 +270,7 @@ static void success_asks_nobody(void **state)
 	for (uint32_t i = 0; i < N; i++)
 		ps_expect(&p[i], KVS_WIRE_COMPLETE, &m);
 	pe_wait(e, r, KVS_STATUS_READY);
-	assert_int_equal(pe_differ(e, r, PAGES * TOKENS, N, 1), 0);
+	assert_int_equal(pe_differ(e, r, PAGES * PS_TOKENS, N, 1), 0);
 	pe_commit(e, r);
 	rig_wait(g, rig_bytes(g, KVS_EXTENT_FREE) == 1 << 20);
 	for (uint32_t i = 0; i < N; i++)
@@ -301,8 +285,7 @@ static void success_asks_nobody(void **state)
 	for (uint32_t i = 0; i < N; i++)
 		ps_expect(&p[i], KVS_WIRE_COMPLETE, &m);
 	pe_wait(e, r, KVS_STATUS_READY);
-	assert_int_equal(pe_say(e, KVS_PACKET_ABORT, r, 0), 0);
-	pe_wait_failed(e, r, ECANCELED);
+	pe_abort(e, r);
 	rig_wait(g, rig_bytes(g, KVS_EXTENT_FREE) == 1 << 20);
 	for (uint32_t i = 0; i < N; i++)
 		ps_quiet(&p[i]);

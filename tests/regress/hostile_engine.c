@@ -56,17 +56,12 @@ static void serve(uint64_t room)
 {
 	struct pe_room r;
 	struct ps_room w;
-	struct kvs_msg m;
 
 	pe_admit(good, &r, room % 16, room, PAGES * TOKENS, 1);
 	assert_int_equal(ps_open(p, room, PAGES * TOKENS), 0);
 	ps_granted(p, &w, room, 2 * PAGE);
-	assert_int_equal(ps_last(p, &w, ps_send_all(p, &w)), 0);
-	ps_expect(p, KVS_WIRE_COMPLETE, &m);
-	pe_wait(good, &r, KVS_STATUS_READY);
-	assert_int_equal(pe_differ(good, &r, PAGES * TOKENS, 1, room), 0);
-	pe_commit(good, &r);
-	ps_room_fini(&w);
+	ps_finish(p, &w, 0);
+	pe_take(good, &r, PAGES * TOKENS, 1, room);
 }
 
 static void stop(void)
@@ -330,8 +325,7 @@ static void wrong_time(void **state)
 	rig_wait(g, rig_proto(g, KVS_PROTO_ENGINE) == 2);
 	assert_int_equal(pe_status(&e, &r), KVS_STATUS_ADMITTED);
 	assert_int_equal(pe_say(&e, KVS_PACKET_ABORT, &r, 0), 0);
-	assert_int_equal(pe_say(&e, KVS_PACKET_ABORT, &r, 0), 0);
-	pe_wait_failed(&e, &r, ECANCELED);
+	pe_abort(&e, &r);
 	pe_down(&e);
 	stop();
 }

@@ -69,8 +69,7 @@ static void abort_room(struct pe *e, struct ps *p, struct pe_room *r)
 {
 	struct kvs_msg m;
 
-	assert_int_equal(pe_say(e, KVS_PACKET_ABORT, r, 0), 0);
-	pe_wait_failed(e, r, ECANCELED);
+	pe_abort(e, r);
 	ps_expect(p, KVS_WIRE_ABORT, &m);
 	assert_int_equal(m.abort.generation, r->generation);
 }
@@ -170,12 +169,8 @@ static void reuse_waits_for_the_word(void **state)
 	ps_granted(&p, &w, 0xcc, CHUNK);
 	for (uint32_t i = 0; i < w.n_chunks; i++)
 		assert_true(ps_send_part(&p, 1, &w, i, 0, 0) > 0);
-	assert_int_equal(ps_last(&p, &w, w.bytes), 0);
-	ps_expect(&p, KVS_WIRE_COMPLETE, &m);
-	pe_wait(&e, &c, KVS_STATUS_READY);
-	pe_commit(&e, &c);
-	assert_int_equal(pe_differ(&e, &c, 65 * TOKENS, 1, 0xcc), 0);
-	ps_room_fini(&w);
+	ps_finish(&p, &w, w.n_chunks);
+	pe_take(&e, &c, 65 * TOKENS, 1, 0xcc);
 	rig_refresh(g);
 	assert_int_equal(rig_bytes(g, KVS_EXTENT_HELD), 31 * PAGE);
 	assert_int_equal(pe_status(&e, &b), KVS_STATUS_WAITING);

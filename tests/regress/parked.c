@@ -16,21 +16,6 @@
 #include "tests/regress/puppet_sender.h"
 #include "tests/regress/service_rig.h"
 
-#define PAGE 4096u /* bytes */
-#define TOKENS 16u /* of a page */
-
-static struct kvs_layer_buffer buffers[] = {
-	{ KVS_BUFFER_KV, 0, PAGE, 0 },
-	{ KVS_BUFFER_KV, 1, PAGE, 0 },
-};
-static const struct kvs_layout layout = {
-	.size = sizeof(layout),
-	.page_size = TOKENS,
-	.dtype = KVS_DTYPE_BF16,
-	.n_buffers = KVS_ARRAY_SIZE(buffers),
-	.buffers = buffers,
-};
-
 static struct rig g[1];
 
 static void start(struct pe *e, const char *timeout, const char *parked)
@@ -39,7 +24,7 @@ static void start(struct pe *e, const char *timeout, const char *parked)
 	rig_set(g, "open.timeout", timeout);
 	rig_set(g, "open.parked", parked);
 	rig_up(g);
-	pe_up(e, g->set.engine_socket, &layout);
+	pe_up(e, g->set.engine_socket, &ps_two_layers);
 }
 
 static void send_room(struct ps *p, uint64_t seed)
@@ -47,7 +32,7 @@ static void send_room(struct ps *p, uint64_t seed)
 	struct ps_room w;
 	struct kvs_msg m;
 
-	ps_granted(p, &w, seed, PAGE);
+	ps_granted(p, &w, seed, PS_PAGE);
 	assert_int_equal(ps_last(p, &w, ps_send_all(p, &w)), 0);
 	if (p->n_ranks == 1)
 		ps_expect(p, KVS_WIRE_COMPLETE, &m);
@@ -74,8 +59,8 @@ static void matched_by_the_admit(void **state)
 
 	(void)state;
 	start(&e, "60s", "1024");
-	ps_up(&a, g->port, "p", 0, 2, &layout);
-	ps_up(&b, g->port, "p", 1, 2, &layout);
+	ps_up(&a, g->port, "p", 0, 2, &ps_two_layers);
+	ps_up(&b, g->port, "p", 1, 2, &ps_two_layers);
 	assert_int_equal(ps_open(&b, 7, 32), 0);
 	assert_int_equal(ps_open(&a, 7, 32), 0);
 	ps_quiet(&a);
@@ -102,7 +87,7 @@ static void expires(void **state)
 
 	(void)state;
 	start(&e, "100ms", "1024");
-	ps_up(&p, g->port, "p", 0, 1, &layout);
+	ps_up(&p, g->port, "p", 0, 1, &ps_two_layers);
 	began = kvs_clock_now(&kvs_clock_real);
 	for (uint64_t i = 1; i <= 20; i++)
 		assert_int_equal(ps_open(&p, i, 16), 0);
@@ -129,7 +114,7 @@ static void admitted_and_never_opened(void **state)
 
 	(void)state;
 	start(&e, "50ms", "1024");
-	ps_up(&p, g->port, "p", 0, 1, &layout);
+	ps_up(&p, g->port, "p", 0, 1, &ps_two_layers);
 	pe_admit(&e, &r, 0, 1, 16, 1);
 	pe_wait_failed(&e, &r, ETIME);
 	assert_int_equal(r.failure.class, 503);
@@ -150,8 +135,8 @@ static void only_so_many(void **state)
 
 	(void)state;
 	start(&e, "60s", "4");
-	ps_up(&p, g->port, "p", 0, 1, &layout);
-	ps_up(&q, g->port, "q", 0, 1, &layout);
+	ps_up(&p, g->port, "p", 0, 1, &ps_two_layers);
+	ps_up(&q, g->port, "q", 0, 1, &ps_two_layers);
 	for (uint64_t i = 1; i <= 6; i++)
 		assert_int_equal(ps_open(&p, i, 16), 0);
 	expect_refuse(&p, 5, EAGAIN);
@@ -170,8 +155,7 @@ static void only_so_many(void **state)
 	pe_admit(&e, &r, 0, 2, 16, 1);
 	pe_wait(&e, &r, KVS_STATUS_ADMITTED);
 	ps_quiet(&p);
-	assert_int_equal(pe_say(&e, KVS_PACKET_ABORT, &r, 0), 0);
-	pe_wait_failed(&e, &r, ECANCELED);
+	pe_abort(&e, &r);
 	/* those that are left are in order, also of the same room */
 	pe_admit(&e, &r, 0, 7, 16, 1);
 	send_room(&p, 7);
@@ -192,7 +176,7 @@ static void ends_with_its_connection(void **state)
 	(void)state;
 	start(&e, "60s", "1024");
 	for (int i = 0; i < 3; i++) {
-		ps_up(&p, g->port, "p", 0, 1, &layout);
+		ps_up(&p, g->port, "p", 0, 1, &ps_two_layers);
 		for (uint64_t room = 1; room < 10; room++)
 			assert_int_equal(ps_open(&p, room, 16), 0);
 		ps_quiet(&p);
@@ -201,7 +185,7 @@ static void ends_with_its_connection(void **state)
 	}
 	pe_admit(&e, &r, 0, 5, 16, 1);
 	pe_wait(&e, &r, KVS_STATUS_ADMITTED);
-	ps_up(&p, g->port, "p", 0, 1, &layout);
+	ps_up(&p, g->port, "p", 0, 1, &ps_two_layers);
 	ps_quiet(&p);
 	assert_int_equal(ps_open(&p, 5, 16), 0);
 	send_room(&p, 1);
@@ -221,7 +205,7 @@ static void refused_with_its_room(void **state)
 
 	(void)state;
 	start(&e, "60s", "1024");
-	ps_up(&p, g->port, "p", 0, 1, &layout);
+	ps_up(&p, g->port, "p", 0, 1, &ps_two_layers);
 	assert_int_equal(ps_open(&p, 1, 1 << 20), 0);
 	ps_quiet(&p);
 	pe_admit(&e, &r, 0, 1, 1 << 20, 1);
@@ -242,9 +226,9 @@ static void foreigners_get_nothing(void **state)
 
 	(void)state;
 	start(&e, "60s", "1024");
-	ps_up(&p, g->port, "p", 0, 2, &layout);
-	ps_up(&q, g->port, "q", 0, 1, &layout);
-	ps_up(&other, g->port, "p", 1, 2, &layout);
+	ps_up(&p, g->port, "p", 0, 2, &ps_two_layers);
+	ps_up(&q, g->port, "q", 0, 1, &ps_two_layers);
+	ps_up(&other, g->port, "p", 1, 2, &ps_two_layers);
 	assert_int_equal(ps_open(&q, 7, 16), 0);
 	assert_int_equal(ps_open(&other, 7, 16), 0);
 	ps_quiet(&q);
@@ -280,11 +264,10 @@ static void open_of_another_attempt(void **state)
 
 	(void)state;
 	start(&e, "60s", "1024");
-	ps_up(&p, g->port, "p", 0, 1, &layout);
+	ps_up(&p, g->port, "p", 0, 1, &ps_two_layers);
 	pe_admit(&e, &a, 0, 7, 16, 1);
 	pe_wait(&e, &a, KVS_STATUS_ADMITTED);
-	assert_int_equal(pe_say(&e, KVS_PACKET_ABORT, &a, 0), 0);
-	pe_wait_failed(&e, &a, ECANCELED);
+	pe_abort(&e, &a);
 	pe_admit(&e, &b, 1, 7, 16, 1);
 	pe_wait(&e, &b, KVS_STATUS_ADMITTED);
 	m.open.room = 7;
@@ -315,7 +298,7 @@ static void too_few_ranks(void **state)
 
 	(void)state;
 	start(&e, "60s", "1024");
-	ps_up(&p, g->port, "p", 0, 1, &layout);
+	ps_up(&p, g->port, "p", 0, 1, &ps_two_layers);
 	pe_admit(&e, &r, 0, 7, 16, 2);
 	pe_wait(&e, &r, KVS_STATUS_ADMITTED);
 	assert_int_equal(ps_open(&p, 7, 16), 0);
@@ -338,7 +321,7 @@ static void other_length(void **state)
 
 	(void)state;
 	start(&e, "60s", "1024");
-	ps_up(&p, g->port, "p", 0, 1, &layout);
+	ps_up(&p, g->port, "p", 0, 1, &ps_two_layers);
 	pe_admit(&e, &r, 0, 7, 16, 1);
 	pe_wait(&e, &r, KVS_STATUS_ADMITTED);
 	assert_int_equal(ps_open(&p, 7, 17), 0);
@@ -360,27 +343,26 @@ static void granted_when_there_is_memory(void **state)
 
 	(void)state;
 	start(&e, "60s", "1024");
-	ps_up(&p, g->port, "p", 0, 1, &layout);
-	pe_admit(&e, &a, 0, 1, 16 * TOKENS, 1);
+	ps_up(&p, g->port, "p", 0, 1, &ps_two_layers);
+	pe_admit(&e, &a, 0, 1, 16 * PS_TOKENS, 1);
 	pe_wait(&e, &a, KVS_STATUS_ADMITTED);
-	pe_admit(&e, &b, 1, 2, 10 * TOKENS, 1);
+	pe_admit(&e, &b, 1, 2, 10 * PS_TOKENS, 1);
 	pe_wait(&e, &b, KVS_STATUS_WAITING);
-	pe_admit(&e, &c, 2, 3, 10 * TOKENS, 1);
+	pe_admit(&e, &c, 2, 3, 10 * PS_TOKENS, 1);
 	pe_wait(&e, &c, KVS_STATUS_WAITING);
-	assert_int_equal(ps_open(&p, 2, 10 * TOKENS), 0);
-	assert_int_equal(ps_open(&p, 3, 10 * TOKENS), 0);
+	assert_int_equal(ps_open(&p, 2, 10 * PS_TOKENS), 0);
+	assert_int_equal(ps_open(&p, 3, 10 * PS_TOKENS), 0);
 	ps_quiet(&p);
 	/* one that waits is given up: its rank hears of it */
-	assert_int_equal(pe_say(&e, KVS_PACKET_ABORT, &b, 0), 0);
-	pe_wait_failed(&e, &b, ECANCELED);
+	pe_abort(&e, &b);
 	expect_refuse(&p, 2, ECANCELED);
 	ps_quiet(&p);
 	assert_int_equal(pe_say(&e, KVS_PACKET_ABORT, &a, 0), 0);
 	send_room(&p, 3);
 	pe_wait(&e, &c, KVS_STATUS_READY);
-	assert_int_equal(pe_differ(&e, &c, 10 * TOKENS, 1, 3), 0);
+	assert_int_equal(pe_differ(&e, &c, 10 * PS_TOKENS, 1, 3), 0);
 	/* a rank that opens twice is told so, and nothing else happens */
-	assert_int_equal(ps_open(&p, 3, 10 * TOKENS), 0);
+	assert_int_equal(ps_open(&p, 3, 10 * PS_TOKENS), 0);
 	ps_expect(&p, KVS_WIRE_REFUSE, &m);
 	assert_int_equal(m.refuse.err, EEXIST);
 	pe_commit(&e, &c);

@@ -21,21 +21,8 @@
 #include "tests/regress/puppet_sender.h"
 #include "tests/regress/service_rig.h"
 
-#define PAGE 4096u /* bytes */
-#define TOKENS 16u /* of a page */
 #define PAGES 8u /* of a room */
-#define CHUNK (2 * PAGE)
-
-static struct kvs_layer_buffer buffers[] = {
-	{ KVS_BUFFER_K, 0, PAGE, 0 },
-};
-static const struct kvs_layout layout = {
-	.size = sizeof(layout),
-	.page_size = TOKENS,
-	.dtype = KVS_DTYPE_BF16,
-	.n_buffers = 1,
-	.buffers = buffers,
-};
+#define CHUNK (2 * PS_PAGE)
 
 static struct rig g[1];
 
@@ -43,37 +30,31 @@ static void start(struct pe *e)
 {
 	rig_init(g, rig_engine(), "1M");
 	rig_up(g);
-	pe_up(e, g->set.engine_socket, &layout);
+	pe_up(e, g->set.engine_socket, &ps_one_layer);
 }
 
 static void admit(struct pe *e, struct pe_room *r, uint32_t slot,
 		  const char *peer, uint64_t room)
 {
 	snprintf(e->peer, sizeof(e->peer), "%s", peer);
-	pe_admit(e, r, slot, room, PAGES * TOKENS, 1);
+	pe_admit(e, r, slot, room, PAGES * PS_TOKENS, 1);
 	pe_wait(e, r, KVS_STATUS_ADMITTED);
 }
 
 static void open_room(struct ps *p, struct ps_room *w, uint64_t room,
 		      uint64_t seed)
 {
-	assert_int_equal(ps_open(p, room, PAGES * TOKENS), 0);
+	assert_int_equal(ps_open(p, room, PAGES * PS_TOKENS), 0);
 	ps_granted(p, w, seed, CHUNK);
 }
 
 static void finish(struct ps *p, struct ps_room *w, struct pe *e,
 		   struct pe_room *r, uint32_t from)
 {
-	struct kvs_msg m;
+	uint64_t seed = w->seed;
 
-	for (uint32_t i = from; i < w->n_chunks; i++)
-		assert_true(ps_send_part(p, 0, w, i, 0, 0) > 0);
-	assert_int_equal(ps_last(p, w, w->bytes), 0);
-	ps_expect(p, KVS_WIRE_COMPLETE, &m);
-	pe_wait(e, r, KVS_STATUS_READY);
-	assert_int_equal(pe_differ(e, r, PAGES * TOKENS, 1, w->seed), 0);
-	pe_commit(e, r);
-	ps_room_fini(w);
+	ps_finish(p, w, from);
+	pe_take(e, r, PAGES * PS_TOKENS, 1, seed);
 }
 
 /* ---- a process that is killed ------------------------------------------- */
@@ -91,13 +72,13 @@ static _Noreturn void child(char **argv)
 	struct ps p;
 
 	if (!strcmp(step, "hello")) {
-		ps_init(&p, port, "w1", 0, 1, &layout);
+		ps_init(&p, port, "w1", 0, 1, &ps_one_layer);
 		assert_int_equal(ps_hello(&p), 0);
 	} else {
-		ps_up(&p, port, "w1", 0, 1, &layout);
+		ps_up(&p, port, "w1", 0, 1, &ps_one_layer);
 	}
 	if (strcmp(step, "hello") != 0 && strcmp(step, "up") != 0)
-		assert_int_equal(ps_open(&p, room, PAGES * TOKENS), 0);
+		assert_int_equal(ps_open(&p, room, PAGES * PS_TOKENS), 0);
 	if (!strcmp(step, "grant") || !strcmp(step, "header") ||
 	    !strcmp(step, "body") || !strcmp(step, "all"))
 		ps_granted(&p, &w, 1, CHUNK);
@@ -149,7 +130,7 @@ static void kill_at(struct pe *e, struct ps *p2, const char *step,
 	/* the peer comes back and is served */
 	if (opens)
 		admit(e, &r1, 0, "w1", room);
-	ps_up(&p1, g->port, "w1", 0, 1, &layout);
+	ps_up(&p1, g->port, "w1", 0, 1, &ps_one_layer);
 	open_room(&p1, &w2, room, 99);
 	finish(&p1, &w2, e, &r1, 0);
 	ps_down(&p1);
@@ -163,7 +144,7 @@ static void killed_at_each_step(void **state)
 
 	(void)state;
 	start(&e);
-	ps_up(&p2, g->port, "w2", 0, 1, &layout);
+	ps_up(&p2, g->port, "w2", 0, 1, &ps_one_layer);
 	for (uint32_t i = 0; steps[i]; i++)
 		kill_at(&e, &p2, steps[i], 100 * (i + 1));
 	ps_down(&p2);
@@ -184,7 +165,7 @@ static void cut_at(struct pe *e, uint64_t room, size_t at, bool reset,
 	rig_refresh(g);
 	before[0] = rig_failures(g, KVS_CAUSE_PEER_LOST);
 	before[1] = rig_drains(g, KVS_DRAIN_DRAINED, KVS_PROOF_COPY_EVENT);
-	ps_up(&p, g->port, "p", 0, 1, &layout);
+	ps_up(&p, g->port, "p", 0, 1, &ps_one_layer);
 	admit(e, &r, 0, "p", room);
 	open_room(&p, &w, room, room);
 	assert_true(ps_send_part(&p, 0, &w, 0, 0, 0) > 0);
@@ -258,7 +239,7 @@ static void data_closed_in_order(void **state)
 
 	(void)state;
 	start(&e);
-	ps_up(&p, g->port, "p", 0, 1, &layout);
+	ps_up(&p, g->port, "p", 0, 1, &ps_one_layer);
 	admit(&e, &r, 0, "p", 1);
 	open_room(&p, &w, 1, 7);
 	assert_true(ps_send_part(&p, 0, &w, 0, 0, 0) > 0);
@@ -285,7 +266,7 @@ static void broken_data_spares_complete_rooms(void **state)
 
 	(void)state;
 	start(&e);
-	ps_up(&p, g->port, "p", 0, 1, &layout);
+	ps_up(&p, g->port, "p", 0, 1, &ps_one_layer);
 	admit(&e, &r1, 0, "p", 1);
 	admit(&e, &r2, 1, "p", 2);
 	admit(&e, &r3, 2, "p", 3); /* not opened: nothing of it was sent */
@@ -321,13 +302,13 @@ static void newer_connection_wins(void **state)
 
 	(void)state;
 	start(&e);
-	ps_up(&p, g->port, "p", 0, 1, &layout);
+	ps_up(&p, g->port, "p", 0, 1, &ps_one_layer);
 	admit(&e, &r, 0, "p", 1);
 	open_room(&p, &w, 1, 7);
 	assert_true(ps_send_part(&p, 0, &w, 0, 0, 1000) > 0);
 	rig_wait(g, rig_parties(g, 1) == 1);
 
-	ps_up(&q, g->port, "p", 0, 1, &layout);
+	ps_up(&q, g->port, "p", 0, 1, &ps_one_layer);
 	assert_int_not_equal(p.token, q.token);
 	ps_expect(&p, KVS_WIRE_ERROR, &m);
 	assert_int_equal(m.error.err, ESTALE);
@@ -346,7 +327,7 @@ static void newer_connection_wins(void **state)
 	(void)ps_send_part(&p, 0, &w, 1, 0, 0);
 	finish(&q, &v, &e, &s, 0);
 	rig_refresh(g);
-	assert_int_equal(rig_received(g), PAGES * PAGE);
+	assert_int_equal(rig_received(g), PAGES * PS_PAGE);
 	ps_room_fini(&w);
 	ps_down(&p);
 	rig_wait(g, g->snap->sessions == 1);
@@ -364,9 +345,9 @@ static void only_the_same_rank_is_replaced(void **state)
 
 	(void)state;
 	start(&e);
-	ps_up(&a, g->port, "p", 0, 2, &layout);
-	ps_up(&b, g->port, "p", 1, 2, &layout);
-	ps_up(&c, g->port, "q", 0, 2, &layout);
+	ps_up(&a, g->port, "p", 0, 2, &ps_one_layer);
+	ps_up(&b, g->port, "p", 1, 2, &ps_one_layer);
+	ps_up(&c, g->port, "q", 0, 2, &ps_one_layer);
 	ps_quiet(&a);
 	ps_quiet(&b);
 	ps_quiet(&c);
@@ -390,18 +371,18 @@ static void earlier_daemon_is_forgotten(void **state)
 	(void)state;
 	start(&e);
 	snprintf(address, sizeof(address), "127.0.0.1:%u", g->port);
-	ps_up(&old, g->port, "p", 0, 1, &layout);
+	ps_up(&old, g->port, "p", 0, 1, &ps_one_layer);
 	pe_down(&e);
 	rig_down(g);
 
 	rig_init(g, rig_engine(), "1M");
 	rig_set(g, "listen.address", address);
 	rig_up(g);
-	pe_up(&e, g->set.engine_socket, &layout);
+	pe_up(&e, g->set.engine_socket, &ps_one_layer);
 	old.n_data = 0;
 	assert_int_equal(ps_data(&old), -ESTALE);
 	assert_true(ps_is_closed(old.ctl));
-	ps_up(&p, g->port, "p", 0, 1, &layout);
+	ps_up(&p, g->port, "p", 0, 1, &ps_one_layer);
 	assert_int_not_equal(p.instance, old.instance);
 	admit(&e, &r, 0, "p", 1);
 	open_room(&p, &w, 1, 3);
@@ -423,7 +404,7 @@ static void orderly_close_is_noticed(void **state)
 
 	(void)state;
 	start(&e);
-	ps_up(&p, g->port, "p", 0, 1, &layout);
+	ps_up(&p, g->port, "p", 0, 1, &ps_one_layer);
 	admit(&e, &r, 0, "p", 1);
 	open_room(&p, &w, 1, 1);
 	ps_fin(&p.ctl);
@@ -451,7 +432,7 @@ static void stopped_process_is_noticed(void **state)
 	rig_init(g, rig_engine(), "1M");
 	rig_set(g, "listen.keepalive", "200ms");
 	rig_up(g);
-	pe_up(&e, g->set.engine_socket, &layout);
+	pe_up(&e, g->set.engine_socket, &ps_one_layer);
 	admit(&e, &r, 0, "w1", 1);
 	snprintf(port, sizeof(port), "%u", g->port);
 	pid = rig_spawn(args, &fd);
@@ -482,8 +463,8 @@ static void answering_is_enough(void **state)
 	rig_init(g, rig_engine(), "1M");
 	rig_set(g, "listen.keepalive", "150ms");
 	rig_up(g);
-	pe_up(&e, g->set.engine_socket, &layout);
-	ps_up(&p, g->port, "p", 0, 1, &layout);
+	pe_up(&e, g->set.engine_socket, &ps_one_layer);
+	ps_up(&p, g->port, "p", 0, 1, &ps_one_layer);
 	assert_int_equal(p.keepalive_ms, 150);
 	/* longer than a silent one would be given */
 	for (int i = 0; i < 6; i++) {

@@ -412,3 +412,17 @@ uint64_t pe_differ(const struct pe *e, const struct pe_room *r, uint64_t tokens,
 	kvs_geometry_fini(&geo);
 	return bad;
 }
+
+void pe_take(struct pe *e, struct pe_room *r, uint64_t tokens, uint32_t n_ranks,
+	     uint64_t seed)
+{
+	pe_wait(e, r, KVS_STATUS_READY);
+	assert_int_equal(pe_differ(e, r, tokens, n_ranks, seed), 0);
+	pe_commit(e, r);
+}
+
+void pe_abort(struct pe *e, struct pe_room *r)
+{
+	assert_int_equal(pe_say(e, KVS_PACKET_ABORT, r, 0), 0);
+	pe_wait_failed(e, r, ECANCELED);
+}

@@ -78,6 +78,11 @@ void pe_wait_failed(struct pe *e, struct pe_room *r, int err);
 /* COMMIT, COMMITTED, until DONE. */
 void pe_commit(struct pe *e, struct pe_room *r);
 
+/* Wait for READY, compare with what @seed makes, commit. */
+void pe_take(struct pe *e, struct pe_room *r, uint64_t tokens, uint32_t n_ranks,
+	     uint64_t seed);
+void pe_abort(struct pe *e, struct pe_room *r); /* and wait for the word */
+
 /* Bytes of a READY room that differ from what @seed makes. */
 uint64_t pe_differ(const struct pe *e, const struct pe_room *r, uint64_t tokens,
 		   uint32_t n_ranks, uint64_t seed);

@@ -17,6 +17,21 @@
 
 #define PS_TIMEOUT 10 /* s */
 
+static struct kvs_layer_buffer ps_buffers[] = {
+	{ KVS_BUFFER_KV, 0, PS_PAGE, 0 },
+	{ KVS_BUFFER_KV, 1, PS_PAGE, 0 },
+};
+
+#define PS_LAYOUT(layers)                                                  \
+	{                                                                  \
+		.size = sizeof(struct kvs_layout), .page_size = PS_TOKENS, \
+		.dtype = KVS_DTYPE_BF16, .n_buffers = (layers),            \
+		.buffers = ps_buffers,                                     \
+	}
+
+const struct kvs_layout ps_one_layer = PS_LAYOUT(1);
+const struct kvs_layout ps_two_layers = PS_LAYOUT(2);
+
 /* ---- sockets -------------------------------------------------------------- */
 
 /* An interrupted connect() goes on by itself. */
@@ -537,4 +552,16 @@ uint64_t ps_send_all(struct ps *p, const struct ps_room *r)
 		sent += r->chunks[i].len;
 	}
 	return sent;
+}
+
+void ps_finish(struct ps *p, struct ps_room *r, uint32_t from)
+{
+	struct kvs_msg m;
+
+	for (uint32_t i = from; i < r->n_chunks; i++)
+		assert_true(ps_send_part(p, i % p->n_data, r, i, 0, 0) > 0);
+	assert_int_equal(ps_last(p, r, r->bytes), 0);
+	ps_expect(p, KVS_WIRE_COMPLETE, &m);
+	assert_int_equal(m.complete.generation, r->grant.generation);
+	ps_room_fini(r);
 }

@@ -18,6 +18,13 @@
 
 #define PS_DATA_MAX 8
 
+/* Layouts for who does not care: pages of PS_PAGE bytes and PS_TOKENS tokens,
+ * K and V together, in one layer or in two. */
+#define PS_PAGE 4096u
+#define PS_TOKENS 16u
+extern const struct kvs_layout ps_one_layer;
+extern const struct kvs_layout ps_two_layers;
+
 struct ps {
 	unsigned int port;
 	int ctl; /* control connection, -1: closed */
@@ -110,6 +117,10 @@ long ps_send_part(struct ps *p, unsigned int d, const struct ps_room *r,
 		  uint32_t i, size_t from, size_t to);
 /* Every chunk, over all data connections in turn; bytes sent. */
 uint64_t ps_send_all(struct ps *p, const struct ps_room *r);
+
+/* Send all chunks from @from on and LAST; take COMPLETE. For a room of one
+ * rank. Ends @r. */
+void ps_finish(struct ps *p, struct ps_room *r, uint32_t from);
 
 /* What a byte of a run must be. */
 unsigned char ps_byte(uint64_t seed, uint32_t extent, uint16_t kind,

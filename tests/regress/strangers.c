@@ -16,70 +16,9 @@
 #include <unistd.h>
 
 #include "pipeline/wire_structs.h"
-#include "tests/regress/puppet_engine.h"
-#include "tests/regress/puppet_sender.h"
-#include "tests/regress/service_rig.h"
-
-#define PAGE 4096u /* bytes */
-#define TOKENS 16u /* of a page */
-#define PAGES 12u /* of a room: two extents */
-#define AUX 100u
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define RSS_COUNTS 0 /* the sanitizer's own memory grows */
-#else
-#define RSS_COUNTS 1
-#endif
-
-/* Two ranks: layers 0 and 1, layers 2 and 3; a state in 3. */
-static struct kvs_layer_buffer buffers[] = {
-	{ KVS_BUFFER_KV, 0, PAGE, 0 },	  { KVS_BUFFER_KV, 1, PAGE, 0 },
-	{ KVS_BUFFER_KV, 2, PAGE, 0 },	  { KVS_BUFFER_KV, 3, PAGE, 0 },
-	{ KVS_BUFFER_MAMBA, 3, 1536, 2 },
-};
-static const struct kvs_layout layout = {
-	.size = sizeof(layout),
-	.page_size = TOKENS,
-	.dtype = KVS_DTYPE_BF16,
-	.n_buffers = KVS_ARRAY_SIZE(buffers),
-	.buffers = buffers,
-	.aux_max = 1024,
-};
+#include "tests/regress/misbehave.h"
 
 static struct rig g[1];
-
-static void start(struct pe *e)
-{
-	rig_init(g, rig_engine(), "2M");
-	rig_set(g, "extent.tokens", "128");
-	rig_up(g);
-	pe_up(e, g->set.engine_socket, &layout);
-	e->aux_len = AUX;
-}
-
-static void admit(struct pe *e, struct pe_room *r, uint32_t slot,
-		  const char *peer, uint64_t room, uint32_t n_ranks)
-{
-	snprintf(e->peer, sizeof(e->peer), "%s", peer);
-	pe_admit(e, r, slot, room, PAGES * TOKENS, n_ranks);
-	pe_wait(e, r, KVS_STATUS_ADMITTED);
-}
-
-static void open_room(struct ps *p, struct ps_room *w, uint64_t room,
-		      uint64_t seed)
-{
-	assert_int_equal(ps_open(p, room, PAGES * TOKENS), 0);
-	ps_granted(p, w, seed, 8 * PAGE);
-}
-
-static uint64_t all_errors(void)
-{
-	uint64_t n = 0;
-
-	for (int i = 0; i < KVS_PROTO_MAX; i++)
-		n += rig_proto(g, i);
-	return n;
-}
 
 /* ---- handshakes ------------------------------------------------------------ */
 
@@ -109,7 +48,7 @@ static void no_handshake_in_time(void **state)
 	rig_init(g, rig_engine(), "2M");
 	rig_set(g, "listen.handshake_timeout", "100ms");
 	rig_up(g);
-	pe_up(&e, g->set.engine_socket, &layout);
+	pe_up(&e, g->set.engine_socket, &mis_layout);
 	/* nothing at all */
 	fd = ps_dial(g->port);
 	wait_closed(fd);
@@ -123,7 +62,7 @@ static void no_handshake_in_time(void **state)
 	wait_closed(fd);
 	rig_wait(g, rig_proto(g, KVS_PROTO_HANDSHAKE) == 2);
 	/* HELLO and no LAYOUT */
-	ps_init(&p, g->port, "p", 0, 1, &layout);
+	ps_init(&p, g->port, "p", 0, 1, &mis_layout);
 	assert_int_equal(ps_hello(&p), 0);
 	rig_wait(g, rig_proto(g, KVS_PROTO_HANDSHAKE) == 3);
 	rig_wait(g, g->snap->sessions == 0);
@@ -142,7 +81,7 @@ static void no_handshake_in_time(void **state)
 	wait_closed(fd);
 	rig_wait(g, rig_proto(g, KVS_PROTO_MAGIC) == 3);
 	/* a good one is served after all that, and not closed later */
-	ps_up(&p, g->port, "p", 0, 1, &layout);
+	ps_up(&p, g->port, "p", 0, 1, &mis_layout);
 	ps_quiet(&p);
 	rig_refresh(g);
 	assert_int_equal(g->snap->sessions, 1);
@@ -169,7 +108,7 @@ static void order_matters(void **state)
 	int fd;
 
 	(void)state;
-	start(&e);
+	mis_start(g, &e);
 	for (unsigned int i = 0; i < KVS_ARRAY_SIZE(early); i++) {
 		fd = ps_dial(g->port);
 		assert_int_equal(ps_write_msg(fd, &early[i]), 0);
@@ -177,7 +116,7 @@ static void order_matters(void **state)
 		rig_wait(g, rig_proto(g, KVS_PROTO_ORDER) == i + 1);
 	}
 	/* what only a daemon says */
-	ps_up(&p, g->port, "p", 0, 1, &layout);
+	ps_up(&p, g->port, "p", 0, 1, &mis_layout);
 	m = (struct kvs_msg){ .type = KVS_WIRE_COMPLETE,
 			      .complete = { .room = 1, .generation = 32 } };
 	assert_int_equal(ps_say(&p, &m), 0);
@@ -185,7 +124,7 @@ static void order_matters(void **state)
 	rig_wait(g, rig_proto(g, KVS_PROTO_ORDER) == KVS_ARRAY_SIZE(early) + 1);
 	ps_down(&p);
 	/* a second HELLO on one connection */
-	ps_init(&p, g->port, "p", 0, 1, &layout);
+	ps_init(&p, g->port, "p", 0, 1, &mis_layout);
 	assert_int_equal(ps_hello(&p), 0);
 	ps_hello_msg(&p, KVS_ROLE_CONTROL, &m);
 	assert_int_equal(ps_say(&p, &m), 0);
@@ -274,11 +213,11 @@ static void rooms_never_granted(void **state)
 
 	(void)state;
 	kvs_rng_init(&rng, rig_seed());
-	start(&e);
-	ps_up(&good, g->port, "good", 0, 1, &layout);
-	admit(&e, &r, 0, "good", 1, 1);
-	open_room(&good, &w, 1, 5);
-	ps_up(&bad, g->port, "bad", 0, 1, &layout);
+	mis_start(g, &e);
+	ps_up(&good, g->port, "good", 0, 1, &mis_layout);
+	mis_admit(&e, &r, 0, "good", 1, 1);
+	mis_open(&good, &w, 1, 5);
+	ps_up(&bad, g->port, "bad", 0, 1, &mis_layout);
 	d.fd = bad.ctl;
 	assert_int_equal(pthread_create(&d.thread, NULL, drink, &d), 0);
 	rss = rig_rss();
@@ -286,12 +225,12 @@ static void rooms_never_granted(void **state)
 	/* behind all of it */
 	assert_int_equal(ps_last(&good, &w, ps_send_all(&good, &w)), 0);
 	pe_wait(&e, &r, KVS_STATUS_READY);
-	assert_int_equal(pe_differ(&e, &r, PAGES * TOKENS, 1, 5), 0);
+	assert_int_equal(pe_differ(&e, &r, MIS_PAGES * PS_TOKENS, 1, 5), 0);
 	pe_commit(&e, &r);
 	rig_wait(g, rig_late_bytes(g) == FLOOD * 64ull &&
 			    rig_acks_ignored(g, KVS_ACK_IGNORED_UNKNOWN_ROOM) ==
 				    2 * FLOOD / 5);
-	if (RSS_COUNTS) {
+	if (MIS_RSS_COUNTS) {
 		uint64_t now = rig_rss();
 
 		print_message("# %llu KiB more\n",
@@ -300,7 +239,7 @@ static void rooms_never_granted(void **state)
 		assert_true(now < rss + (16 << 20));
 	}
 	assert_int_equal(rig_rooms(g), 0);
-	assert_int_equal(all_errors(), 0);
+	assert_int_equal(mis_errors(g), 0);
 	/* it is still a good connection */
 	assert_int_equal(g->snap->sessions, 2);
 	shutdown(bad.ctl, SHUT_RDWR);
@@ -325,15 +264,15 @@ static void never_reads(void **state)
 	int ret = 0;
 
 	(void)state;
-	start(&e);
-	ps_up(&p, g->port, "p", 0, 1, &layout);
+	mis_start(g, &e);
+	ps_up(&p, g->port, "p", 0, 1, &mis_layout);
 	rss = rig_rss();
 	/* at 304 bytes an answer, far over what may be queued */
 	for (uint32_t i = 0; i < 400000 && !ret; i++)
 		ret = ps_say(&p, &m);
 	rig_wait(g, g->snap->sessions == 0);
 	assert_true(ps_is_closed(p.ctl));
-	if (RSS_COUNTS)
+	if (MIS_RSS_COUNTS)
 		assert_true(rig_rss() < rss + (32 << 20));
 	ps_down(&p);
 	pe_down(&e);
@@ -374,24 +313,24 @@ static void converse(struct pe *e, uint64_t room, size_t piece)
 
 	if (!piece)
 		piece = sizeof(buf);
-	admit(e, &r, 0, "p", room, 1);
-	ps_init(&p, g->port, "p", 0, 1, &layout);
+	mis_admit(e, &r, 0, "p", room, 1);
+	ps_init(&p, g->port, "p", 0, 1, &mis_layout);
 	p.ctl = ps_dial(g->port);
 	ps_hello_msg(&p, KVS_ROLE_CONTROL, &m);
 	/* HELLO, LAYOUT, OPEN in a row: nothing of it waits for an answer */
 	n = put(buf, 0, &m);
 	m = (struct kvs_msg){ .type = KVS_WIRE_LAYOUT };
-	m.layout.l = layout;
+	m.layout.l = mis_layout;
 	n = put(buf, n, &m);
 	m = (struct kvs_msg){ .type = KVS_WIRE_OPEN,
 			      .open = { .room = room,
-					.tokens = PAGES * TOKENS } };
+					.tokens = MIS_PAGES * PS_TOKENS } };
 	n = put(buf, n, &m);
 	write_pieces(p.ctl, buf, n, piece);
 	ps_expect(&p, KVS_WIRE_HELLO, &m);
 	p.token = m.hello.session;
 	ps_expect(&p, KVS_WIRE_LAYOUT, &m);
-	ps_granted(&p, &w, room, 64 * PAGE);
+	ps_granted(&p, &w, room, 64 * PS_PAGE);
 
 	/* HELLO and every chunk behind it */
 	ps_hello_msg(&p, KVS_ROLE_DATA, &m);
@@ -408,7 +347,7 @@ static void converse(struct pe *e, uint64_t room, size_t piece)
 	assert_int_equal(ps_last(&p, &w, w.bytes), 0);
 	ps_expect(&p, KVS_WIRE_COMPLETE, &m);
 	pe_wait(e, &r, KVS_STATUS_READY);
-	assert_int_equal(pe_differ(e, &r, PAGES * TOKENS, 1, room), 0);
+	assert_int_equal(pe_differ(e, &r, MIS_PAGES * PS_TOKENS, 1, room), 0);
 	pe_commit(e, &r);
 	ps_room_fini(&w);
 	ps_down(&p);
@@ -420,11 +359,11 @@ static void any_pieces(void **state)
 	struct pe e;
 
 	(void)state;
-	start(&e);
+	mis_start(g, &e);
 	for (unsigned int i = 0; i < KVS_ARRAY_SIZE(pieces); i++)
 		converse(&e, i + 1, pieces[i]);
 	rig_refresh(g);
-	assert_int_equal(all_errors(), 0);
+	assert_int_equal(mis_errors(g), 0);
 	pe_down(&e);
 	rig_down(g);
 }
