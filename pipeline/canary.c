@@ -5,9 +5,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "lib/assert.h"
+#include "lib/random.h"
 #include "lib/rng.h"
 #include "pinned/arena.h"
 #include "pipeline/canary.h"
@@ -32,18 +32,7 @@ struct canary_run {
 
 int kvs_canary_secret_init(struct kvs_canary_secret *ret)
 {
-	struct kvs_canary_secret s;
-	ssize_t n;
-
-	do {
-		n = getrandom(&s, sizeof(s), 0);
-	} while (n < 0 && errno == EINTR);
-	if (n < 0)
-		return -errno;
-	/* so few bytes come whole, or not at all */
-	KVS_ASSERT(n == sizeof(s));
-	*ret = s;
-	return 0;
+	return kvs_random_fill(ret, sizeof(*ret));
 }
 
 /* A bijection of the place in the first half: no two of a room are alike. */

@@ -51,10 +51,8 @@ struct kvs_canary_missing {
 };
 
 /**
- * kvs_canary_secret_init() - draw a secret from getrandom(2)
- *
- * A simulation sets the keys itself, from its seed.
- * Return: 0; -EAGAIN, -ENOSYS as getrandom() says.
+ * kvs_canary_secret_init() - draw a secret
+ * Return: 0; as kvs_random_fill().
  */
 int kvs_canary_secret_init(struct kvs_canary_secret *ret);
 

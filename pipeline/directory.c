@@ -56,7 +56,7 @@ static void remember_ended(struct kvs_front *f, const struct kvs_entry *e,
 	n->err = err;
 	/* Not remembered for want of memory: its OPEN waits, and expires. */
 	(void)kvs_u64map_add(&f->ended, n->room, n);
-	f->ended_next = (f->ended_next + 1) % KVS_ENDED_MAX;
+	f->ended_next = (f->ended_next + 1) % f->ended_max;
 }
 
 int kvs_directory_ended(struct kvs_front *f, const struct kvs_msg_open *m)
@@ -93,7 +93,7 @@ int kvs_park(struct kvs_session *s, const struct kvs_msg_open *m)
 		return -ENOMEM;
 	p->s = s;
 	p->m = *m;
-	p->since = kvs_clock_now(&kvs_clock_real);
+	p->since = kvs_clock_now(f->clock);
 	kvs_list_init(&p->by_room);
 	first = kvs_u64map_get(&f->parked, m->room);
 	if (first) {
@@ -146,7 +146,7 @@ void kvs_parked_run(struct kvs_front *f, const struct kvs_entry *e)
 
 void kvs_parked_sweep(struct kvs_front *f)
 {
-	uint64_t now = kvs_clock_now(&kvs_clock_real);
+	uint64_t now = kvs_clock_now(f->clock);
 	uint64_t limit = f->settings.open_timeout;
 	uint64_t next = KVS_TIME_NEVER;
 	struct kvs_parked *p, *tmp;

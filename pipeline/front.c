@@ -10,6 +10,7 @@
 
 #include "lib/assert.h"
 #include "lib/log.h"
+#include "lib/random.h"
 
 /* ---- posts from nodes --------------------------------------------------- */
 
@@ -180,8 +181,7 @@ const struct kvs_node_up kvs_front_up = {
 
 /* ---- thread -------------------------------------------------------------- */
 
-/* Everything that could post to a node. */
-static void front_close_inputs(struct kvs_front *f)
+void kvs_front_close(struct kvs_front *f)
 {
 	struct kvs_front_engine *e, *tmp;
 	struct kvs_session *s;
@@ -208,7 +208,7 @@ static void front_close_inputs(struct kvs_front *f)
 static void run_forget_nodes(void *ctx, void *arg)
 {
 	(void)arg;
-	front_close_inputs(ctx);
+	kvs_front_close(ctx);
 }
 
 void kvs_front_forget_nodes(struct kvs_front *f)
@@ -219,9 +219,22 @@ void kvs_front_forget_nodes(struct kvs_front *f)
 
 static void front_teardown(struct kvs_front *f)
 {
-	front_close_inputs(f);
+	kvs_front_close(f);
 	kvs_transport_destroy(f->transport);
 	f->transport = NULL;
+}
+
+void kvs_front_turn(struct kvs_front *f, uint64_t wait)
+{
+	kvs_transport_poll(f->transport, wait);
+	kvs_mailbox_run(&f->mailbox);
+	kvs_timerq_run(&f->timers, kvs_clock_now(f->clock));
+	kvs_engines_reap(f);
+}
+
+uint64_t kvs_front_next(const struct kvs_front *f)
+{
+	return kvs_timerq_next(&f->timers);
 }
 
 static void *front_main(void *arg)
@@ -231,15 +244,12 @@ static void *front_main(void *arg)
 
 	pthread_setname_np(pthread_self(), "kvs-front");
 	while (!atomic_load_explicit(&f->stop, memory_order_acquire)) {
-		now = kvs_clock_now(&kvs_clock_real);
-		next = kvs_timerq_next(&f->timers);
+		now = kvs_clock_now(f->clock);
+		next = kvs_front_next(f);
 		wait = next == KVS_TIME_NEVER ? KVS_TIME_NEVER
 		       : next > now	      ? next - now
 					      : 0;
-		kvs_transport_poll(f->transport, wait);
-		kvs_mailbox_run(&f->mailbox);
-		kvs_timerq_run(&f->timers, kvs_clock_now(&kvs_clock_real));
-		kvs_engines_reap(f);
+		kvs_front_turn(f, wait);
 	}
 	/* The stopper may still be in the wake-up of this transport. */
 	while (sem_wait(&f->woken))
@@ -282,22 +292,71 @@ static int front_listen(struct kvs_front *f, char *err, size_t errlen)
 	return ret;
 }
 
+int kvs_front_init(struct kvs_front *f, const struct kvs_front_opts *o)
+{
+	*f = (struct kvs_front){
+		.settings = *o->settings,
+		.clock = o->clock ? o->clock : &kvs_clock_real,
+		.topo = o->topo,
+		.nodes = o->nodes,
+		.attach_fd = -1,
+		.ended_max = o->ended_max ? o->ended_max : KVS_ENDED_MAX,
+	};
+	f->started = kvs_clock_now(f->clock);
+	atomic_init(&f->stop, false);
+	sem_init(&f->woken, 0, 0);
+	kvs_list_init(&f->sessions);
+	kvs_list_init(&f->engines);
+	kvs_timerq_init(&f->timers);
+	kvs_timer_init(&f->sweep, front_sweep);
+	kvs_u64map_init(&f->by_id, o->secret);
+	kvs_u64map_init(&f->rooms, o->secret);
+	kvs_u64map_init(&f->parked, o->secret);
+	kvs_u64map_init(&f->ended, o->secret);
+	f->scratch = malloc(sizeof(*f->scratch));
+	f->ended_ring = calloc(f->ended_max, sizeof(*f->ended_ring));
+	if (!f->scratch || !f->ended_ring)
+		return -ENOMEM;
+	return kvs_random_fill(&f->instance, sizeof(f->instance)) ? -EIO : 0;
+}
+
+void kvs_front_fini(struct kvs_front *f)
+{
+	struct kvs_entry *e;
+	size_t pos = 0;
+
+	while ((e = kvs_u64map_next(&f->rooms, &pos)))
+		free(e);
+	kvs_u64map_fini(&f->rooms);
+	kvs_u64map_fini(&f->by_id);
+	kvs_u64map_fini(&f->parked);
+	kvs_u64map_fini(&f->ended);
+	free(f->ended_ring);
+	kvs_timerq_fini(&f->timers);
+	free(f->scratch);
+	sem_destroy(&f->woken);
+}
+
+void kvs_front_bind(struct kvs_front *f, struct kvs_transport *t)
+{
+	f->transport = t;
+	kvs_mailbox_init(&f->mailbox, t, f);
+}
+
 int kvs_front_start(struct kvs_front *f, char *err, size_t errlen)
 {
 	struct kvs_transport_opts to = {
 		.engine = f->settings.tcp_engine,
 		.max_conns = f->settings.listen_max_connections,
+		.clock = f->clock,
 	};
+	struct kvs_transport *t;
 	int ret;
 
-	f->scratch = malloc(sizeof(*f->scratch));
-	if (!f->scratch)
-		return -ENOMEM;
-	ret = kvs_tcp_create(&to, &f->transport, err, errlen);
+	ret = kvs_tcp_create(&to, &t, err, errlen);
 	if (ret)
 		return ret;
-	kvs_mailbox_init(&f->mailbox, f->transport, f);
-	kvs_timer_init(&f->sweep, front_sweep);
+	kvs_front_bind(f, t);
 	ret = kvs_engine_listen(f, err, errlen);
 	if (ret)
 		return ret;

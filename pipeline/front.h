@@ -36,7 +36,8 @@ struct kvs_entry {
 	struct kvs_rank_slice ranks[];
 };
 
-/* How many failed attempts are remembered, to answer their late OPENs. */
+/* How many failed attempts are remembered, to answer their late OPENs, unless
+ * the front is told otherwise. */
 #define KVS_ENDED_MAX 4096
 
 struct kvs_ended {
@@ -129,6 +130,7 @@ struct kvs_front_engine {
 
 struct kvs_front {
 	struct kvs_settings settings;
+	const struct kvs_clock *clock;
 	struct kvs_topology *topo;
 	uint64_t instance;
 	uint64_t started; /* ns */
@@ -156,7 +158,8 @@ struct kvs_front {
 	struct kvs_u64map rooms; /* room id -> struct kvs_entry */
 	struct kvs_u64map parked; /* room id -> first struct kvs_parked */
 	struct kvs_u64map ended; /* room id -> entry of ended_ring */
-	struct kvs_ended *ended_ring; /* KVS_ENDED_MAX */
+	struct kvs_ended *ended_ring;
+	uint32_t ended_max; /* entries */
 	uint32_t ended_next;
 	struct kvs_timer sweep; /* of parked OPENs */
 	bool draining;
@@ -171,10 +174,36 @@ struct kvs_front {
 	sem_t woken; /* the stopper is through with the transport */
 };
 
-/* front.c: start makes the sockets, run the thread. To end: forget the nodes
- * (nothing posts to them any more), stop the nodes, stop the front. */
+struct kvs_front_opts {
+	const struct kvs_settings *settings; /* checked; copied */
+	const struct kvs_clock *clock; /* NULL: real */
+	struct kvs_topology *topo;
+	struct kvs_node *nodes; /* n_nodes are the caller's to set */
+	uint32_t ended_max; /* failed attempts remembered; 0: KVS_ENDED_MAX */
+	uint64_t secret; /* for hash tables */
+};
+
+/*
+ * front.c. The daemon: init, start (transport, sockets), run (thread). To end:
+ * forget the nodes (nothing posts to them any more), stop the nodes, stop the
+ * front, fini.
+ *
+ * Without a thread or sockets of its own (a simulation): init, bind it to a
+ * transport, and let that accept with kvs_session_accept(); then a turn
+ * whenever something may have happened. To end: close, stop, fini.
+ */
+int kvs_front_init(struct kvs_front *f, const struct kvs_front_opts *o);
+void kvs_front_fini(struct kvs_front *f);
+void kvs_front_bind(struct kvs_front *f, struct kvs_transport *t);
 int kvs_front_start(struct kvs_front *f, char *err, size_t errlen);
 int kvs_front_run(struct kvs_front *f);
+/* Wait at most @wait ns (KVS_TIME_NEVER: for ever), handle what has come, then
+ * what is due. */
+void kvs_front_turn(struct kvs_front *f, uint64_t wait);
+/* ns of the next deadline, KVS_TIME_NEVER. */
+uint64_t kvs_front_next(const struct kvs_front *f);
+/* End everything that could post to a node. */
+void kvs_front_close(struct kvs_front *f);
 void kvs_front_forget_nodes(struct kvs_front *f);
 void kvs_front_stop(struct kvs_front *f);
 /* What nodes post to it. */

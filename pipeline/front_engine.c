@@ -129,7 +129,7 @@ static void engine_rested(struct kvs_timer *t)
  * nobody. */
 static void engine_accept_failed(struct kvs_front *f, int err)
 {
-	uint64_t now = kvs_clock_now(&kvs_clock_real);
+	uint64_t now = kvs_clock_now(f->clock);
 
 	if (err != EMFILE && err != ENFILE && err != ENOBUFS && err != ENOMEM)
 		return;
@@ -165,7 +165,7 @@ void kvs_front_engine_lost(struct kvs_front_engine *e, const char *why)
 		engine_post_lost(e, false);
 		/* without the timer only a line of the log is missing */
 		(void)kvs_timer_set(&e->f->timers, &e->handshake,
-				    kvs_clock_now(&kvs_clock_real) +
+				    kvs_clock_now(e->f->clock) +
 					    KVS_ENGINE_LINGER);
 	}
 	engine_check_dead(e);
@@ -389,7 +389,7 @@ static void engine_accept(struct kvs_watch *w, short revents, void *arg)
 	if (kvs_transport_watch(f->transport, fd, POLLIN, engine_ready, e,
 				&e->watch) ||
 	    kvs_timer_set(&f->timers, &e->handshake,
-			  kvs_clock_now(&kvs_clock_real) +
+			  kvs_clock_now(f->clock) +
 				  f->settings.handshake_timeout)) {
 		e->dead = true;
 		f->reap = true;

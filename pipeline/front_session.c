@@ -8,12 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "lib/assert.h"
 #include "lib/err.h"
 #include "lib/log.h"
+#include "lib/random.h"
 #include "lib/rule.h"
 #include "pipeline/front.h"
 #include "pipeline/layout.h"
@@ -21,7 +21,7 @@
 static void session_timer(struct kvs_session *s, uint64_t after)
 {
 	(void)kvs_timer_set(&s->f->timers, &s->timer,
-			    kvs_clock_now(&kvs_clock_real) + after);
+			    kvs_clock_now(s->f->clock) + after);
 }
 
 int kvs_session_send(struct kvs_session *s, const struct kvs_msg *m)
@@ -85,7 +85,7 @@ static void session_timer_fired(struct kvs_timer *t)
 {
 	struct kvs_session *s = kvs_container_of(t, struct kvs_session, timer);
 	uint64_t every = s->f->settings.keepalive;
-	uint64_t quiet = kvs_clock_now(&kvs_clock_real) - s->heard;
+	uint64_t quiet = kvs_clock_now(s->f->clock) - s->heard;
 	struct kvs_msg m = { .type = KVS_WIRE_KEEPALIVE };
 
 	if (s->state != KVS_SESSION_UP) {
@@ -140,7 +140,7 @@ static int session_hello_control(struct kvs_session *s,
 	s->n_ranks = h->n_ranks;
 	s->caps = h->caps;
 	s->instance = h->instance;
-	if (getrandom(&s->id, sizeof(s->id), 0) != sizeof(s->id) || !s->id)
+	if (kvs_random_id(&s->id))
 		return -EIO;
 	if (kvs_u64map_add(&f->by_id, s->id, s))
 		return -ENOMEM;
@@ -361,7 +361,7 @@ static int session_frame(struct kvs_conn *c, const struct kvs_frame *fr)
 
 	if (s->end_why)
 		return 0;
-	s->heard = kvs_clock_now(&kvs_clock_real);
+	s->heard = kvs_clock_now(s->f->clock);
 	if (kvs_wire_decode(fr, kvs_get32(fr->len), s->f->scratch, &m,
 			    &reason)) {
 		s->f->protocol_errors[kvs_proto_error_of(reason)]++;
@@ -425,7 +425,7 @@ int kvs_session_accept(struct kvs_conn *c, void *front)
 	s->f = f;
 	s->c = c;
 	s->state = KVS_SESSION_HELLO;
-	s->heard = kvs_clock_now(&kvs_clock_real);
+	s->heard = kvs_clock_now(s->f->clock);
 	kvs_list_init(&s->parked);
 	kvs_timer_init(&s->timer, session_timer_fired);
 	kvs_list_add_tail(&f->sessions, &s->node);

@@ -250,7 +250,7 @@ static void node_deferred(struct kvs_node *n)
  * here, what is posted last is run here, and the rooms end here. */
 static void node_teardown(struct kvs_node *n)
 {
-	while (kvs_mailbox_run(&n->mailbox))
+	while (n->transport && kvs_mailbox_run(&n->mailbox))
 		;
 	kvs_transport_destroy(n->transport);
 	n->transport = NULL;
@@ -280,7 +280,7 @@ static void *node_main(void *arg)
 
 	pthread_setname_np(pthread_self(), "kvs-node");
 	while (!atomic_load_explicit(&n->stop, memory_order_acquire)) {
-		now = kvs_clock_now(&kvs_clock_real);
+		now = kvs_clock_now(n->clock);
 		next = kvs_worker_next(n->worker);
 		wait = next == KVS_TIME_NEVER ? KVS_TIME_NEVER
 		       : next > now	      ? next - now
@@ -318,7 +318,7 @@ static int node_pool(struct kvs_node *n, const char *name,
 		.node = n->numa,
 		.base = g->base,
 		.size = g->size,
-		.clock = &kvs_clock_real,
+		.clock = n->clock,
 		.overtake_max = n->settings.overtake,
 		.overtake_ns = n->settings.overtake_time,
 	};
@@ -326,19 +326,19 @@ static int node_pool(struct kvs_node *n, const char *name,
 	return kvs_pool_create(&o, ret);
 }
 
-int kvs_node_start(struct kvs_node *n, const struct kvs_settings *s,
-		   uint64_t secret, const cpu_set_t *cpus, char *err,
-		   size_t errlen)
+void kvs_node_bind(struct kvs_node *n, struct kvs_transport *t)
 {
-	struct kvs_transport_opts to = {
-		.engine = s->tcp_engine,
-		.max_conns = s->listen_max_connections,
-		.rcvbuf = (int)s->tcp_rcvbuf,
-		.sndbuf = (int)s->tcp_sndbuf,
-	};
+	n->transport = t;
+	kvs_mailbox_init(&n->mailbox, t, n);
+}
+
+int kvs_node_init(struct kvs_node *n, const struct kvs_settings *s,
+		  const struct kvs_clock *clock, struct kvs_transport *t,
+		  uint64_t secret, char *err, size_t errlen)
+{
 	struct kvs_worker_opts wo = {
 		.settings = &n->settings,
-		.clock = &kvs_clock_real,
+		.clock = clock ? clock : &kvs_clock_real,
 		.index = n->index,
 		.pool_index = n->index,
 		.secret = secret,
@@ -348,6 +348,8 @@ int kvs_node_start(struct kvs_node *n, const struct kvs_settings *s,
 	int ret;
 
 	n->settings = *s;
+	n->clock = wo.clock;
+	kvs_node_bind(n, t);
 	kvs_list_init(&n->conns);
 	atomic_init(&n->stop, false);
 	sem_init(&n->woken, 0, 0);
@@ -363,13 +365,29 @@ int kvs_node_start(struct kvs_node *n, const struct kvs_settings *s,
 		return ret;
 	}
 	wo.pool = n->pool;
-	ret = kvs_worker_create(&wo, &n->worker);
+	return kvs_worker_create(&wo, &n->worker);
+}
+
+int kvs_node_start(struct kvs_node *n, const struct kvs_settings *s,
+		   uint64_t secret, const cpu_set_t *cpus, char *err,
+		   size_t errlen)
+{
+	struct kvs_transport_opts to = {
+		.engine = s->tcp_engine,
+		.max_conns = s->listen_max_connections,
+		.rcvbuf = (int)s->tcp_rcvbuf,
+		.sndbuf = (int)s->tcp_sndbuf,
+	};
+	struct kvs_transport *t;
+	int ret;
+
+	ret = kvs_node_init(n, s, NULL, NULL, secret, err, errlen);
 	if (ret)
 		return ret;
-	ret = kvs_tcp_create(&to, &n->transport, err, errlen);
+	ret = kvs_tcp_create(&to, &t, err, errlen);
 	if (ret)
 		return ret;
-	kvs_mailbox_init(&n->mailbox, n->transport, n);
+	kvs_node_bind(n, t);
 	ret = node_start_thread(n, cpus);
 	if (ret)
 		snprintf(err, errlen, "thread of node %d: %s", n->numa,
@@ -385,10 +403,9 @@ void kvs_node_stop(struct kvs_node *n)
 		sem_post(&n->woken);
 		pthread_join(n->thread, NULL);
 		n->running = false;
+	} else if (n->worker) {
+		node_teardown(n); /* there never was one */
 	}
-	/* Still there when the thread never ran. */
-	kvs_transport_destroy(n->transport);
-	n->transport = NULL;
 	kvs_worker_destroy(n->worker);
 	n->worker = NULL;
 	kvs_pool_destroy(n->pool);
@@ -397,4 +414,5 @@ void kvs_node_stop(struct kvs_node *n)
 	n->offload_pool = NULL;
 	free(n->scratch);
 	n->scratch = NULL;
+	sem_destroy(&n->woken);
 }

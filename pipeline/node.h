@@ -40,6 +40,7 @@ struct kvs_node {
 	struct kvs_region *offload; /* or NULL */
 	const struct kvs_node_up *up;
 	void *up_arg;
+	const struct kvs_clock *clock;
 	struct kvs_mailbox mailbox;
 
 	/* the node's thread */
@@ -61,6 +62,25 @@ struct kvs_node {
 };
 
 /**
+ * kvs_node_init() - pools and worker, on a transport
+ * @n: as for kvs_node_start()
+ * @clock: NULL: real
+ * @t: belongs to the node from here on, whatever is returned; NULL: comes
+ *     later, with kvs_node_bind(), before anything is posted
+ *
+ * For who runs it without a thread (a simulation): then kvs_node_turn()
+ * whenever something may have happened, and kvs_node_stop().
+ * Return: 0 or -errno with @err.
+ */
+int kvs_node_init(struct kvs_node *n, const struct kvs_settings *s,
+		  const struct kvs_clock *clock, struct kvs_transport *t,
+		  uint64_t secret, char *err, size_t errlen);
+void kvs_node_bind(struct kvs_node *n, struct kvs_transport *t);
+/* Wait at most @wait ns (KVS_TIME_NEVER: for ever), handle what has come, then
+ * what is due. On the thread that owns the node. */
+void kvs_node_turn(struct kvs_node *n, uint64_t wait);
+
+/**
  * kvs_node_start() - pools, worker, transport, thread
  * @n: index, numa, region(s), up, up_arg filled in by the caller
  * @s: settings, copied
@@ -71,8 +91,8 @@ struct kvs_node {
 int kvs_node_start(struct kvs_node *n, const struct kvs_settings *s,
 		   uint64_t secret, const cpu_set_t *cpus, char *err,
 		   size_t errlen);
-/* Stops the thread, which closes its connections and ends its rooms. Nobody
- * may post to it any more; it may still post to the front. */
+/* Stops the thread, if there is one; closes its connections and ends its
+ * rooms. Nobody may post to it any more; it may still post to the front. */
 void kvs_node_stop(struct kvs_node *n);
 
 /* Posts; any thread. What they point to is copied. -ENOMEM: not posted. */

@@ -13,8 +13,4 @@ int kvs_node_adopt_here(struct kvs_node *n, int fd, uint64_t session,
  * turn. */
 void kvs_node_drop_conns(struct kvs_node *n, uint64_t session);
 
-/* Node's thread: wait at most @wait ns (KVS_TIME_NEVER: for ever), handle what
- * has come, then what is due. */
-void kvs_node_turn(struct kvs_node *n, uint64_t wait);
-
 #endif /* KVS_PIPELINE_NODE_INTERNAL_H */

@@ -2,10 +2,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "lib/err.h"
 #include "lib/log.h"
+#include "lib/random.h"
 #include "pipeline/layout.h"
 #include "pipeline/sender_internal.h"
 #include "pipeline/wire_text.h"
@@ -34,6 +34,12 @@ void kvs_sender_agree(struct kvs_sender *s, int err, const char *text)
 		pthread_cond_signal(&s->cond);
 	}
 	pthread_mutex_unlock(&s->lock);
+}
+
+/* Its own deadlines only: what the transport has is the transport's to say. */
+uint64_t kvs_sender_next(const struct kvs_sender *s)
+{
+	return kvs_timerq_next(&s->timers);
 }
 
 static void read_mail(struct kvs_sender *s)
@@ -90,36 +96,47 @@ static void thread_end(struct kvs_sender *s)
 	s->t = NULL;
 }
 
-static void *thread_main(void *arg)
+void kvs_sender_begin(struct kvs_sender *s)
 {
-	struct kvs_sender *s = arg;
+	kvs_sender_control_start(s);
+}
+
+bool kvs_sender_turn(struct kvs_sender *s, uint64_t wait)
+{
 	uint64_t now, next;
 	int r;
 
-	pthread_setname_np(pthread_self(), "kvs-sender");
-	kvs_sender_control_start(s);
-	for (;;) {
-		read_mail(s);
-		kvs_send_room_settle_all(s);
-		if (stopped(s)) {
-			thread_end(s);
-			return NULL;
-		}
-		kvs_sender_pump(s);
-		/* pumping may fail rooms (no memory, no connection) */
-		kvs_send_room_settle_all(s);
+	read_mail(s);
+	kvs_send_room_settle_all(s);
+	if (stopped(s))
+		return false;
+	kvs_sender_pump(s);
+	/* pumping may fail rooms (no memory, no connection) */
+	kvs_send_room_settle_all(s);
 
-		now = kvs_sender_now();
-		next = kvs_timerq_next(&s->timers);
-		if (next != KVS_TIME_NEVER)
-			next = next > now ? next - now : 0;
-		r = kvs_transport_poll(s->t, next);
-		if (r < 0 && r != -EINTR)
-			kvs_log_debug("sender: poll: %s", kvs_err_name(r));
-		/* completions first, then deadlines */
-		kvs_send_room_settle_all(s);
-		kvs_timerq_run(&s->timers, kvs_sender_now());
-	}
+	now = kvs_sender_now(s);
+	next = kvs_timerq_next(&s->timers);
+	if (next != KVS_TIME_NEVER)
+		next = next > now ? next - now : 0;
+	r = kvs_transport_poll(s->t, next < wait ? next : wait);
+	if (r < 0 && r != -EINTR)
+		kvs_log_debug("sender: poll: %s", kvs_err_name(r));
+	/* completions first, then deadlines */
+	kvs_send_room_settle_all(s);
+	kvs_timerq_run(&s->timers, kvs_sender_now(s));
+	return true;
+}
+
+static void *thread_main(void *arg)
+{
+	struct kvs_sender *s = arg;
+
+	pthread_setname_np(pthread_self(), "kvs-sender");
+	kvs_sender_begin(s);
+	while (kvs_sender_turn(s, KVS_TIME_NEVER))
+		;
+	thread_end(s);
+	return NULL;
 }
 
 /* The first option that has no default and was not given; NULL: none. */
@@ -239,17 +256,48 @@ static int copy_opts(struct kvs_sender *s, const struct kvs_sender_opts *o)
 	return kvs_layout_dup(o->layout, &s->layout);
 }
 
-static void sender_free(struct kvs_sender *s)
+/* Jobs that nobody will ever send. */
+static void drop_mail(struct kvs_sender *s)
 {
+	struct kvs_mpsc_node *n;
+
+	while ((n = kvs_mpsc_pop(&s->mail))) {
+		struct kvs_send_mail *m =
+			kvs_container_of(n, struct kvs_send_mail, node);
+
+		if (m->type == KVS_SEND_MAIL_JOB)
+			free(kvs_container_of(m, struct kvs_send_job, mail));
+	}
+}
+
+static void drop_jobs(struct kvs_send_room *r)
+{
+	while (!kvs_list_empty(&r->jobs)) {
+		struct kvs_send_job *j =
+			kvs_list_first(&r->jobs, struct kvs_send_job, node);
+
+		kvs_list_del(&j->node);
+		free(j);
+	}
+}
+
+void kvs_sender_fini(struct kvs_sender *s)
+{
+	/* Nobody is told of what it breaks off, if it has not stopped. */
+	s->state = KVS_SENDER_GONE;
+	s->stopping = true;
+	/* before the rooms that its writes belong to */
+	kvs_transport_destroy(s->t);
+	drop_mail(s);
 	while (s->bucket && !kvs_list_empty(&s->all)) {
 		struct kvs_send_room *r =
 			kvs_list_first(&s->all, struct kvs_send_room, all_node);
 
 		kvs_list_del(&r->all_node);
 		kvs_list_del(&r->hash_node);
+		drop_jobs(r);
 		kvs_send_room_free(r);
 	}
-	kvs_transport_destroy(s->t);
 	kvs_sender_data_free(s);
 	kvs_timerq_fini(&s->timers);
 	kvs_send_past_fini(&s->past);
@@ -272,10 +320,10 @@ static void agree_wait(struct kvs_sender *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
-int kvs_sender_create(const struct kvs_sender_opts *o, struct kvs_sender **ret,
-		      char *err, size_t errlen)
+int kvs_sender_init(const struct kvs_sender_opts *o,
+		    const struct kvs_sender_place *p, struct kvs_sender **ret,
+		    char *err, size_t errlen)
 {
-	struct kvs_transport_opts to = { .engine = NULL };
 	struct kvs_sender *s;
 	void *mem;
 	int r;
@@ -287,8 +335,11 @@ int kvs_sender_create(const struct kvs_sender_opts *o, struct kvs_sender **ret,
 		snprintf(err, errlen, "sender: out of memory");
 		return -ENOMEM;
 	}
-	s = memset(mem, 0, sizeof(*s));
+	/* the rest is scratch space */
+	memset(mem, 0, offsetof(struct kvs_sender, scratch));
+	s = mem;
 	s->magic = KVS_SENDER_MAGIC;
+	s->clock = p->clock ? p->clock : &kvs_clock_real;
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->cond, NULL);
 	kvs_mpsc_init(&s->mail);
@@ -297,30 +348,57 @@ int kvs_sender_create(const struct kvs_sender_opts *o, struct kvs_sender **ret,
 	kvs_list_init(&s->dirty);
 	kvs_list_init(&s->workers);
 	s->m_stop.type = KVS_SEND_MAIL_STOP;
-	do {
-		if (getrandom(&s->instance, sizeof(s->instance), 0) < 0)
-			s->instance = kvs_sender_now();
-	} while (!s->instance);
+	if (kvs_random_id(&s->instance))
+		s->instance = kvs_sender_now(s) | 1;
 
 	r = copy_opts(s, o);
 	if (!r)
 		r = init_table(s);
 	if (r) {
 		snprintf(err, errlen, "sender: out of memory");
-		goto out_free;
+		kvs_sender_fini(s);
+		return r;
 	}
-	r = kvs_addr_parse(o->daemon, false, &s->addr, err, errlen);
+	s->addr = p->addr;
+	s->t = p->t;
+	*ret = s;
+	return 0;
+}
+
+void kvs_sender_stop(struct kvs_sender *s)
+{
+	kvs_sender_mail(s, &s->m_stop);
+}
+
+int kvs_sender_create(const struct kvs_sender_opts *o, struct kvs_sender **ret,
+		      char *err, size_t errlen)
+{
+	struct kvs_transport_opts to = { .engine = NULL };
+	struct kvs_sender_place p = { .clock = NULL };
+	struct kvs_sender *s;
+	int r;
+
+	r = check_opts(o, err, errlen);
 	if (r)
-		goto out_free;
+		return r;
+	r = kvs_addr_parse(o->daemon, false, &p.addr, err, errlen);
+	if (r)
+		return r;
 	to.engine = o->engine ? o->engine : "auto";
-	r = kvs_tcp_create(&to, &s->t, err, errlen);
+	r = kvs_tcp_create(&to, &p.t, err, errlen);
 	if (r)
-		goto out_free;
+		return r;
+	r = kvs_sender_init(o, &p, &s, err, errlen);
+	if (r) {
+		kvs_transport_destroy(p.t);
+		return r;
+	}
 	r = -pthread_create(&s->thread, NULL, thread_main, s);
 	if (r) {
 		snprintf(err, errlen, "sender: pthread_create: %s",
 			 kvs_err_name(r));
-		goto out_free;
+		kvs_sender_fini(s);
+		return r;
 	}
 	s->started = true;
 
@@ -333,9 +411,6 @@ int kvs_sender_create(const struct kvs_sender_opts *o, struct kvs_sender **ret,
 	}
 	*ret = s;
 	return 0;
-out_free:
-	sender_free(s);
-	return r;
 }
 
 void kvs_sender_destroy(struct kvs_sender *s)
@@ -344,12 +419,12 @@ void kvs_sender_destroy(struct kvs_sender *s)
 		return;
 	KVS_CHECK_MAGIC(s, KVS_SENDER_MAGIC);
 	if (s->started) {
-		kvs_sender_mail(s, &s->m_stop);
+		kvs_sender_stop(s);
 		pthread_mutex_lock(&s->lock);
 		s->released = true;
 		pthread_cond_signal(&s->cond);
 		pthread_mutex_unlock(&s->lock);
 		pthread_join(s->thread, NULL);
 	}
-	sender_free(s);
+	kvs_sender_fini(s);
 }

@@ -100,7 +100,7 @@ static void keepalive_due(struct kvs_timer *t)
 {
 	struct kvs_sender *s =
 		kvs_container_of(t, struct kvs_sender, keepalive_timer);
-	uint64_t now = kvs_sender_now();
+	uint64_t now = kvs_sender_now(s);
 	struct kvs_msg m = {
 		.type = KVS_WIRE_KEEPALIVE,
 		.keepalive = { .seq = ++s->keepalive_seq },
@@ -234,7 +234,7 @@ static int control_frame(struct kvs_conn *c, const struct kvs_frame *f)
 			 "it sent a message that is not valid (%s)", reason);
 		return r;
 	}
-	s->heard_at = kvs_sender_now();
+	s->heard_at = kvs_sender_now(s);
 	if (m.type == KVS_WIRE_ERROR) {
 		got_error(s, &m.error);
 		return 0;
@@ -273,7 +273,7 @@ static void control_opened(struct kvs_conn *c)
 	struct kvs_msg m;
 
 	s->state = KVS_SENDER_HELLO;
-	s->heard_at = kvs_sender_now();
+	s->heard_at = kvs_sender_now(s);
 	kvs_sender_hello(s, &m, KVS_ROLE_CONTROL, 0);
 	kvs_sender_say(s, &m);
 }
@@ -288,7 +288,7 @@ static void connect_failed(struct kvs_sender *s, int err)
 		gone(s, ECANCELED, "the sender is shutting down");
 		return;
 	}
-	at = kvs_sender_now() + s->backoff;
+	at = kvs_sender_now(s) + s->backoff;
 	s->backoff *= 2;
 	if (s->backoff > KVS_SEND_RETRY_MAX)
 		s->backoff = KVS_SEND_RETRY_MAX;
@@ -354,7 +354,7 @@ static void control_due(struct kvs_timer *t)
 		kvs_container_of(t, struct kvs_sender, control_timer);
 	char text[128];
 
-	if (kvs_sender_now() < s->connect_until) {
+	if (kvs_sender_now(s) < s->connect_until) {
 		control_connect(s);
 		return;
 	}
@@ -373,7 +373,7 @@ void kvs_sender_control_start(struct kvs_sender *s)
 {
 	s->state = KVS_SENDER_CONNECTING;
 	s->backoff = KVS_SEND_RETRY_MIN;
-	s->connect_until = kvs_sender_now() + s->connect_timeout;
+	s->connect_until = kvs_sender_now(s) + s->connect_timeout;
 	kvs_timer_init(&s->control_timer, control_due);
 	kvs_timer_init(&s->keepalive_timer, keepalive_due);
 	control_connect(s);

@@ -92,7 +92,7 @@ static void slot_failed(struct kvs_send_slot *sl, int err, const char *text)
 {
 	struct kvs_send_worker *w = sl->w;
 	struct kvs_sender *s = w->s;
-	uint64_t now = kvs_sender_now();
+	uint64_t now = kvs_sender_now(s);
 	char why[KVS_SEND_TEXT + 128];
 
 	sl->state = KVS_SEND_SLOT_IDLE;
@@ -212,7 +212,7 @@ static const struct kvs_conn_ops slot_ops = {
 static void worker_kick(struct kvs_send_worker *w)
 {
 	struct kvs_sender *s = w->s;
-	uint64_t now = kvs_sender_now();
+	uint64_t now = kvs_sender_now(s);
 	unsigned int i;
 	int r;
 
@@ -241,7 +241,7 @@ static void worker_due(struct kvs_timer *t)
 {
 	struct kvs_send_worker *w =
 		kvs_container_of(t, struct kvs_send_worker, timer);
-	uint64_t now = kvs_sender_now();
+	uint64_t now = kvs_sender_now(w->s);
 	unsigned int i;
 
 	for (i = 0; i < w->s->slots; i++) {

@@ -296,6 +296,7 @@ struct kvs_sender {
 	uint64_t open_timeout; /* ns */
 	uint64_t instance;
 
+	const struct kvs_clock *clock;
 	pthread_t thread;
 	bool started;
 	struct kvs_transport *t;
@@ -341,10 +342,42 @@ struct kvs_sender {
 };
 
 /* sender.c */
-static inline uint64_t kvs_sender_now(void)
+static inline uint64_t kvs_sender_now(const struct kvs_sender *s)
 {
-	return kvs_clock_now(&kvs_clock_real);
+	return kvs_clock_now(s->clock);
 }
+
+/* What kvs_sender_create() chooses and others (a simulation) are free in. */
+struct kvs_sender_place {
+	const struct kvs_clock *clock; /* NULL: real */
+	struct kvs_transport *t; /* the sender's from here on */
+	struct kvs_addr addr; /* of the daemon */
+};
+
+/**
+ * kvs_sender_init() - a sender without a thread
+ * @o: as for kvs_sender_create(); daemon and engine are names only
+ * @p: taken over when 0 is returned
+ *
+ * kvs_sender_begin() starts to connect; then kvs_sender_turn() whenever
+ * something may have happened. What is public for any thread is for this one
+ * alone then, but kvs_sender_create(), kvs_sender_destroy() and callbacks.
+ * Return: 0 or -errno with @err.
+ */
+int kvs_sender_init(const struct kvs_sender_opts *o,
+		    const struct kvs_sender_place *p, struct kvs_sender **ret,
+		    char *err, size_t errlen);
+void kvs_sender_begin(struct kvs_sender *s);
+/* Handle what is due; wait at most @wait ns for more. False: it has stopped,
+ * and nothing but kvs_sender_fini() is left to do. */
+bool kvs_sender_turn(struct kvs_sender *s, uint64_t wait);
+/* ns of the next deadline, KVS_TIME_NEVER. Mail and the transport are not in
+ * it. */
+uint64_t kvs_sender_next(const struct kvs_sender *s);
+/* Ask it to stop; turns go on until one says that it has. */
+void kvs_sender_stop(struct kvs_sender *s);
+/* Free it, stopped or not: the end of its process. */
+void kvs_sender_fini(struct kvs_sender *s);
 void kvs_sender_mail(struct kvs_sender *s, struct kvs_send_mail *m);
 /* The handshake is over; wakes kvs_sender_create(). Only the first counts. */
 void kvs_sender_agree(struct kvs_sender *s, int err, const char *text);

@@ -207,7 +207,7 @@ void kvs_send_room_open_due(struct kvs_timer *t)
 	struct kvs_send_room *r =
 		kvs_container_of(t, struct kvs_send_room, timer);
 
-	if (kvs_sender_now() < r->open_until)
+	if (kvs_sender_now(r->s) < r->open_until)
 		open_send(r);
 	else if (r->refused)
 		kvs_send_room_fail(r, r->refused, r->text, true);
@@ -309,7 +309,7 @@ void kvs_send_room_granted(struct kvs_sender *s, const struct kvs_msg_grant *g)
 void kvs_send_room_refused(struct kvs_sender *s, const struct kvs_msg_refuse *m)
 {
 	struct kvs_send_room *r = kvs_send_room_find_live(s, m->room);
-	uint64_t now = kvs_sender_now();
+	uint64_t now = kvs_sender_now(s);
 
 	if (!r || over(r) ||
 	    (r->generation && m->generation && r->generation != m->generation))
@@ -394,7 +394,7 @@ void kvs_send_room_mail(struct kvs_send_mail *m)
 	switch (m->type) {
 	case KVS_SEND_MAIL_OPEN:
 		r->backoff = KVS_SEND_OPEN_RETRY_MIN;
-		r->open_until = kvs_sender_now() + r->s->open_timeout;
+		r->open_until = kvs_sender_now(r->s) + r->s->open_timeout;
 		open_send(r);
 		break;
 	case KVS_SEND_MAIL_JOB:

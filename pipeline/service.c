@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
 #include "lib/assert.h"
+#include "lib/random.h"
 #include "lib/units.h"
 #include "pipeline/front.h"
 #include "pipeline/service_pools.h"
@@ -68,6 +68,7 @@ int kvs_service_create(const struct kvs_settings *set,
 		       struct kvs_service **ret, char *err, size_t errlen)
 {
 	struct kvs_service *s = calloc(1, sizeof(*s));
+	struct kvs_front_opts fo = { .settings = set, .topo = topo };
 	struct kvs_front *f;
 	int res;
 
@@ -75,28 +76,13 @@ int kvs_service_create(const struct kvs_settings *set,
 	if (!s)
 		return -ENOMEM;
 	f = &s->front;
-	f->settings = *set;
-	f->topo = topo;
-	f->nodes = s->nodes;
-	f->attach_fd = -1;
-	f->started = kvs_clock_now(&kvs_clock_real);
-	atomic_init(&f->stop, false);
-	sem_init(&f->woken, 0, 0);
-	kvs_list_init(&f->sessions);
-	kvs_list_init(&f->engines);
-	kvs_timerq_init(&f->timers);
-	res = -EIO;
-	if (getrandom(&f->instance, sizeof(f->instance), 0) < 0 ||
-	    getrandom(&s->secret, sizeof(s->secret), 0) < 0)
+	res = kvs_random_fill(&s->secret, sizeof(s->secret));
+	fo.nodes = s->nodes;
+	fo.secret = s->secret;
+	if (kvs_front_init(f, &fo) || res) {
+		res = res ? res : -ENOMEM;
 		goto out;
-	kvs_u64map_init(&f->by_id, s->secret);
-	kvs_u64map_init(&f->rooms, s->secret);
-	kvs_u64map_init(&f->parked, s->secret);
-	kvs_u64map_init(&f->ended, s->secret);
-	res = -ENOMEM;
-	f->ended_ring = calloc(KVS_ENDED_MAX, sizeof(*f->ended_ring));
-	if (!f->ended_ring)
-		goto out;
+	}
 	res = kvs_settings_check(set, err, errlen);
 	if (res)
 		goto out;
@@ -129,8 +115,6 @@ void kvs_service_destroy(struct kvs_service *s)
 {
 	struct kvs_front *f;
 	unsigned int n_nodes;
-	struct kvs_entry *e;
-	size_t pos = 0;
 
 	if (!s)
 		return;
@@ -144,15 +128,7 @@ void kvs_service_destroy(struct kvs_service *s)
 		kvs_region_destroy(s->nodes[i].region);
 		kvs_region_destroy(s->nodes[i].offload);
 	}
-	while ((e = kvs_u64map_next(&f->rooms, &pos)))
-		free(e);
-	kvs_u64map_fini(&f->rooms);
-	kvs_u64map_fini(&f->by_id);
-	kvs_u64map_fini(&f->parked);
-	kvs_u64map_fini(&f->ended);
-	free(f->ended_ring);
-	kvs_timerq_fini(&f->timers);
-	free(f->scratch);
+	kvs_front_fini(f);
 	free(s);
 }
 
@@ -253,7 +229,7 @@ static void front_snapshot(void *ctx, void *arg)
 	const struct kvs_front_engine *e;
 
 	r->instance = f->instance;
-	r->uptime = kvs_clock_now(&kvs_clock_real) - f->started;
+	r->uptime = kvs_clock_now(f->clock) - f->started;
 	r->ready = !f->draining;
 	r->sessions = f->n_sessions;
 	kvs_list_for_each_entry(e, &f->engines, node)
