@@ -31,6 +31,7 @@
 #include "kvstage/layout.h"
 #include "pipeline/digest.h"
 #include "rdma/frame.h"
+#include "rdma/grant.h"
 
 #define KVS_WIRE_VERSION_MIN 1
 #define KVS_WIRE_VERSION_MAX 1
@@ -111,11 +112,6 @@ struct kvs_msg_open {
 	unsigned char nonce[16]; /* zero: none */
 	uint32_t rank;
 	uint64_t tokens; /* what the sender believes; 1..KVS_TOKENS_MAX */
-};
-
-struct kvs_grant_key {
-	uint64_t addr;
-	uint32_t rkey;
 };
 
 struct kvs_msg_grant {

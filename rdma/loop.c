@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "lib/assert.h"
@@ -222,6 +223,84 @@ nomem:
 	return -ENOMEM;
 }
 
+/* ---- addresses: the name of an endpoint in a sun_path ---- */
+
+int kvs_loop_addr(const char *endpoint, struct kvs_addr *ret)
+{
+	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	size_t n = strlen(endpoint);
+
+	if (!n || n >= KVS_LOOP_NAME)
+		return -EINVAL;
+	memcpy(un.sun_path, endpoint, n);
+	memset(ret, 0, sizeof(*ret));
+	ret->n = 1;
+	ret->a[0].len =
+		(socklen_t)(offsetof(struct sockaddr_un, sun_path) + n + 1);
+	memcpy(&ret->a[0].ss, &un, sizeof(un));
+	return 0;
+}
+
+/* The first address that can be an endpoint's. Return: 0; -EAFNOSUPPORT. */
+static int addr_name(const struct kvs_addr *addr, char name[KVS_LOOP_NAME])
+{
+	const struct sockaddr_un *un;
+	unsigned int i;
+	size_t n;
+
+	for (i = 0; i < addr->n; i++) {
+		un = (const void *)&addr->a[i].ss;
+		if (un->sun_family != AF_UNIX)
+			continue;
+		n = strnlen(un->sun_path, sizeof(un->sun_path));
+		if (!n || n >= KVS_LOOP_NAME)
+			continue;
+		memcpy(name, un->sun_path, n);
+		name[n] = '\0';
+		return 0;
+	}
+	return -EAFNOSUPPORT;
+}
+
+static int loop_connect(struct kvs_transport *t, const struct kvs_addr *addr,
+			enum kvs_conn_kind kind, const struct kvs_conn_ops *ops,
+			void *user, struct kvs_conn **ret)
+{
+	char name[KVS_LOOP_NAME];
+	int rc = addr_name(addr, name);
+
+	return rc ? rc : kvs_loop_connect(t, name, kind, ops, user, ret);
+}
+
+static int loop_listen(struct kvs_transport *t, const struct kvs_addr *addr,
+		       int (*accepted)(struct kvs_conn *c, void *arg),
+		       void *arg, struct kvs_listener **ret)
+{
+	char name[KVS_LOOP_NAME];
+	int rc = addr_name(addr, name);
+
+	if (rc)
+		return rc;
+	if (strcmp(name, ep_of(t)->name))
+		return -EADDRNOTAVAIL;
+	return kvs_loop_listen(t, accepted, arg, ret);
+}
+
+static int loop_listener_addr(const struct kvs_listener *l,
+			      struct sockaddr_storage *ret, socklen_t *ret_len)
+{
+	struct kvs_addr a;
+	int rc = kvs_loop_addr(ep_of(l->t)->name, &a);
+
+	if (rc)
+		return rc;
+	*ret = a.a[0].ss;
+	*ret_len = a.a[0].len;
+	return 0;
+}
+
+/* ---- giving away ---- */
+
 static int loop_detach(struct kvs_conn *conn)
 {
 	struct loop_conn *c = kvs_loop_conn_of(conn);
@@ -246,7 +325,21 @@ static int loop_detach(struct kvs_conn *conn)
 	c->gen++;
 	c->in_frame = false;
 	c->c.magic = 0;
+	c->c.owner = 0;
 	return (int)i;
+}
+
+static void loop_discard(struct kvs_transport *t, int fd)
+{
+	struct kvs_fabric *f = ep_of(t)->f;
+	struct loop_conn *c;
+
+	if ((size_t)fd >= f->n_handles || !f->handles[fd])
+		return;
+	c = f->handles[fd];
+	f->handles[fd] = NULL;
+	kvs_loop_cut(c, LOOP_RST);
+	kvs_loop_conn_free(c);
 }
 
 static int loop_adopt(struct kvs_transport *t, int fd, enum kvs_conn_kind kind,
@@ -444,18 +537,19 @@ static void loop_destroy(struct kvs_transport *t)
 	free(ep);
 }
 
-/* Addresses and descriptors mean nothing here: listen, connect, watch. */
+/* Descriptors mean nothing here: no watches. */
 static const struct kvs_transport_ops loop_ops = {
 	.name = "loop",
 	.destroy = loop_destroy,
 	.poll = loop_poll,
 	.wake = loop_wake,
-	.listen = NULL,
+	.listen = loop_listen,
 	.listener_close = loop_listener_close,
-	.listener_addr = NULL,
-	.connect = NULL,
+	.listener_addr = loop_listener_addr,
+	.connect = loop_connect,
 	.adopt = loop_adopt,
 	.detach = loop_detach,
+	.discard = loop_discard,
 	.send = kvs_loop_send,
 	.write = kvs_loop_write,
 	.stop_payload = kvs_loop_stop_payload,

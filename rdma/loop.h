@@ -47,6 +47,15 @@ int kvs_loop_listen(struct kvs_transport *t,
 int kvs_loop_connect(struct kvs_transport *t, const char *name,
 		     enum kvs_conn_kind kind, const struct kvs_conn_ops *ops,
 		     void *user, struct kvs_conn **ret);
+/**
+ * kvs_loop_addr() - address of an endpoint, for kvs_transport_listen() (of the
+ * endpoint itself: it has no other) and kvs_transport_connect()
+ * @endpoint: its name; it need not exist yet
+ * @ret: result, one AF_UNIX address that holds the name
+ *
+ * Return: 0; -EINVAL the name is empty or too long.
+ */
+int kvs_loop_addr(const char *endpoint, struct kvs_addr *ret);
 /* Earliest due event, ns, KVS_TIME_NEVER if none: advance the clock to it. */
 uint64_t kvs_fabric_next(const struct kvs_fabric *f);
 /* Let stalled payloads go on. Return: how many. */

@@ -195,6 +195,12 @@ int kvs_tcp_detach(struct kvs_conn *conn)
 	return fd;
 }
 
+void kvs_tcp_discard(struct kvs_transport *t, int fd)
+{
+	(void)t;
+	close(fd);
+}
+
 /* ---- receive ---- */
 
 /* The transport's right to write to rx.addr ends here. */

@@ -211,9 +211,10 @@ extern const struct kvs_tcp_engine kvs_tcp_uring;
 	.listener_close = kvs_tcp_listener_close,                           \
 	.listener_addr = kvs_tcp_listener_addr, .connect = kvs_tcp_connect, \
 	.adopt = kvs_tcp_adopt, .detach = kvs_tcp_detach,                   \
-	.send = kvs_tcp_send, .write = kvs_tcp_write,                       \
-	.stop_payload = kvs_tcp_stop_payload, .close = kvs_tcp_close,       \
-	.watch = kvs_tcp_watch, .watch_events = kvs_tcp_watch_events,       \
+	.discard = kvs_tcp_discard, .send = kvs_tcp_send,                   \
+	.write = kvs_tcp_write, .stop_payload = kvs_tcp_stop_payload,       \
+	.close = kvs_tcp_close, .watch = kvs_tcp_watch,                     \
+	.watch_events = kvs_tcp_watch_events,                               \
 	.watch_remove = kvs_tcp_watch_remove
 
 void kvs_tcp_destroy(struct kvs_transport *t);
@@ -232,6 +233,7 @@ int kvs_tcp_adopt(struct kvs_transport *t, int fd, enum kvs_conn_kind kind,
 		  const struct kvs_conn_ops *ops, void *user,
 		  struct kvs_conn **ret);
 int kvs_tcp_detach(struct kvs_conn *c);
+void kvs_tcp_discard(struct kvs_transport *t, int fd);
 int kvs_tcp_send(struct kvs_conn *c, const struct kvs_frame *f, size_t len);
 int kvs_tcp_write(struct kvs_conn *c, struct kvs_tx *tx);
 void kvs_tcp_stop_payload(struct kvs_conn *c);

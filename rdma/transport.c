@@ -54,6 +54,12 @@ const char *kvs_transport_name(const struct kvs_transport *t)
 	return t->ops->name;
 }
 
+bool kvs_transport_one_sided(const struct kvs_transport *t)
+{
+	KVS_CHECK_MAGIC(t, KVS_TRANSPORT_MAGIC);
+	return t->one_sided;
+}
+
 int kvs_transport_poll(struct kvs_transport *t, uint64_t timeout_ns)
 {
 	KVS_CHECK_MAGIC(t, KVS_TRANSPORT_MAGIC);
@@ -128,6 +134,13 @@ int kvs_conn_detach(struct kvs_conn *c)
 	return c->t->ops->detach(c);
 }
 
+void kvs_transport_discard(struct kvs_transport *t, int fd)
+{
+	KVS_CHECK_MAGIC(t, KVS_TRANSPORT_MAGIC);
+	if (t->ops->discard && fd >= 0)
+		t->ops->discard(t, fd);
+}
+
 void kvs_conn_set_ops(struct kvs_conn *c, enum kvs_conn_kind kind,
 		      const struct kvs_conn_ops *ops, void *user)
 {
@@ -136,6 +149,12 @@ void kvs_conn_set_ops(struct kvs_conn *c, enum kvs_conn_kind kind,
 	c->kind = kind;
 	c->ops = ops;
 	c->user = user;
+}
+
+void kvs_conn_set_owner(struct kvs_conn *c, uint64_t owner)
+{
+	KVS_CHECK_MAGIC(c, KVS_CONN_MAGIC);
+	c->owner = owner;
 }
 
 void *kvs_conn_user(const struct kvs_conn *c)
@@ -180,8 +199,24 @@ int kvs_conn_write(struct kvs_conn *c, struct kvs_tx *tx)
 	/* One byte off would put the whole stream out of step. */
 	KVS_ASSERT(tx->done && kvs_get32(f->magic) == KVS_FRAME_MAGIC);
 	KVS_ASSERT(kvs_get32(f->len) == KVS_DATA_FRAME);
-	KVS_ASSERT(kvs_get32(f->payload) == sum && sum <= KVS_PAYLOAD_MAX);
+	KVS_ASSERT(kvs_get32(f->payload) == (tx->one_sided ? 0 : sum) &&
+		   sum <= KVS_PAYLOAD_MAX);
+	if (tx->one_sided && !c->t->one_sided)
+		return -EOPNOTSUPP;
+	tx->status = 0;
 	return c->t->ops->write(c, tx);
+}
+
+int kvs_conn_read(struct kvs_conn *c, struct kvs_read *rd)
+{
+	KVS_CHECK_MAGIC(c, KVS_CONN_MAGIC);
+	KVS_ASSERT(rd->done);
+	if (!c->t->one_sided || !c->t->ops->read)
+		return -EOPNOTSUPP;
+	if (!rd->addr || !rd->len || rd->len > KVS_PAYLOAD_MAX)
+		return -EINVAL;
+	rd->status = 0;
+	return c->t->ops->read(c, rd);
 }
 
 void kvs_conn_stop_payload(struct kvs_conn *c)

@@ -16,6 +16,10 @@
  * payload() returning 0 and payload_done(), the transport may write to
  * rx->addr; after payload_done() it never does again, whatever the status.
  *
+ * On a one-sided transport (kvs_transport_one_sided()) the other side may also
+ * write to, and read from, memory that was granted to it (rdma/grant.h),
+ * without a callback here: struct kvs_tx with @one_sided, and struct kvs_read.
+ *
  * Implementations: tcp (io_uring, or plain sockets with epoll), loop
  * (in-process, deterministic). verbs answers -EOPNOTSUPP for now.
  */
@@ -31,6 +35,7 @@
 #include "lib/list.h"
 #include "rdma/addr.h"
 #include "rdma/frame.h"
+#include "rdma/grant.h"
 
 struct kvs_transport;
 struct kvs_conn;
@@ -81,12 +86,24 @@ struct kvs_conn_ops {
 
 /**
  * struct kvs_tx - one data frame with its payload, being sent
- * @frame: KVS_DATA_FRAME bytes; payload length filled in by the caller
+ * @frame: KVS_DATA_FRAME bytes; payload length filled in by the caller, 0 when
+ *         @one_sided
  * @iov: payload pieces, in order; array and bytes stay the caller's and
  *       untouched until @done
  * @n_iov: pieces; any number (sent IOV_MAX at a time)
  * @done: exactly once. 0: every byte was taken by the kernel (the source may
  *        be reused). Negative: not known how much went out (R5).
+ * @one_sided: the payload (at most KVS_PAYLOAD_MAX bytes) is written to the
+ *        other side's memory at @remote, piece by piece, and then the frame is
+ *        delivered behind it, on the same connection and in its order, to
+ *        frame(). done(0): both arrived at the far side, or so it says.
+ *        A bad key, one of another owner, or a range that is not all within
+ *        the key's: not one byte lands outside, done(-EREMOTEIO), and the
+ *        connection ends on both sides, closed(-EREMOTEIO) here and
+ *        closed(-EACCES) there, as a reliable queue pair would. What is
+ *        queued behind it fails. A write that was launched lands even when
+ *        this side closes or dies, until the far side of the connection was
+ *        closed or the grant was.
  */
 struct kvs_tx {
 	struct kvs_list node;
@@ -95,6 +112,29 @@ struct kvs_tx {
 	size_t n_iov;
 	void (*done)(struct kvs_conn *c, struct kvs_tx *tx, int status);
 	void *user;
+	bool one_sided;
+	struct kvs_grant_key remote;
+	int status; /* private to the transport */
+};
+
+/**
+ * struct kvs_read - one read of memory that the other side granted to us
+ * @addr: where to; @len bytes. Until @done() the transport may write there at
+ *        any moment: nothing stops a launched read but closing its connection
+ *        (done() comes before closed()).
+ * @len: bytes, 1..KVS_PAYLOAD_MAX
+ * @remote: where from
+ * @done: exactly once. 0: all bytes are at @addr. Negative: some may be;
+ *        -EREMOTEIO: refused there, the connection ends as for a write.
+ */
+struct kvs_read {
+	struct kvs_list node;
+	void *addr;
+	uint64_t len;
+	struct kvs_grant_key remote;
+	void (*done)(struct kvs_conn *c, struct kvs_read *rd, int status);
+	void *user;
+	int status; /* private to the transport */
 };
 
 struct kvs_transport_opts {
@@ -147,6 +187,8 @@ void kvs_transport_destroy(struct kvs_transport *t);
 
 /* "tcp/uring", "tcp/sock", "loop" */
 const char *kvs_transport_name(const struct kvs_transport *t);
+/* Are there grants, one-sided writes and reads here? (tcp: never) */
+bool kvs_transport_one_sided(const struct kvs_transport *t);
 
 /**
  * kvs_transport_poll() - run completions and callbacks
@@ -203,12 +245,25 @@ int kvs_transport_adopt(struct kvs_transport *t, int fd,
  * Only from inside frame(), with nothing queued to send. Nothing past the
  * current frame was read. closed() is not called; the conn is freed after
  * frame() returns.
- * Return: descriptor (or loop handle), or -EBUSY.
+ * Return: descriptor (or loop handle), or -EBUSY. It must be adopted, or given
+ * to kvs_transport_discard(). The owner is 0 again.
  */
 int kvs_conn_detach(struct kvs_conn *c);
 
+/*
+ * Close what kvs_conn_detach() gave and nobody adopts. @t: any transport of
+ * the same kind (and fabric). Negative and unknown ones are ignored. Any
+ * thread (tcp); the fabric's (loop).
+ */
+void kvs_transport_discard(struct kvs_transport *t, int fd);
+
 void kvs_conn_set_ops(struct kvs_conn *c, enum kvs_conn_kind kind,
 		      const struct kvs_conn_ops *ops, void *user);
+/*
+ * Writes and reads that arrive on @c reach grants of this owner only; 0 (as at
+ * first): none. See rdma/grant.h. No effect where nothing is one-sided.
+ */
+void kvs_conn_set_owner(struct kvs_conn *c, uint64_t owner);
 void *kvs_conn_user(const struct kvs_conn *c);
 struct kvs_transport *kvs_conn_transport(const struct kvs_conn *c);
 /* Address of the other side, for messages; static storage of the conn. */
@@ -227,9 +282,25 @@ int kvs_conn_send(struct kvs_conn *c, const struct kvs_frame *f);
 
 /**
  * kvs_conn_write() - queue a data frame with payload; see struct kvs_tx
- * Return: 0; -EPIPE when closing (done is not called).
+ *
+ * done() comes from poll (or kvs_transport_destroy()), never from inside this
+ * call.
+ * Return: 0; else done() is not called: -EPIPE when closing; -EOPNOTSUPP
+ * one-sided where the transport is not; -ENOMEM.
  */
 int kvs_conn_write(struct kvs_conn *c, struct kvs_tx *tx);
+
+/**
+ * kvs_conn_read() - read memory that the other side granted; struct kvs_read
+ *
+ * In order with other frames and writes of this connection as they reach the
+ * far side. done() comes from poll (or kvs_transport_destroy()), never from
+ * inside this call.
+ * Return: 0; else done() is not called: -EPIPE when closing; -EOPNOTSUPP where
+ * the transport is not one-sided; -EINVAL no address, no bytes or too many;
+ * -ENOMEM.
+ */
+int kvs_conn_read(struct kvs_conn *c, struct kvs_read *rd);
 
 /**
  * kvs_conn_stop_payload() - stop writing to the rx in progress

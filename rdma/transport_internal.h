@@ -14,6 +14,7 @@
 #define KVS_CONN_MAGIC 0x434f4e4eu
 #define KVS_LISTENER_MAGIC 0x4c49534eu
 #define KVS_WATCH_MAGIC 0x57415443u
+#define KVS_GRANT_MAGIC 0x4752414eu
 
 /**
  * struct kvs_transport_ops - one kind of transport
@@ -27,9 +28,16 @@
  * @wake: any thread, async-signal safe
  * @listener_close: frees @l, now or when the kernel let go of it
  * @detach: checks, then gives the handle; the conn dies after frame()
+ * @discard: ends what @detach gave; @fd is not negative
  * @send: copies the frame
  * @write: owns @tx until its done()
+ * @read: owns @rd until its done()
  * @watch_remove: frees @w, now or later
+ * @grant_size: of its own grants; struct kvs_grant is their first member
+ * @grant_open: fill g->key and begin; kvs_grant_opened() answers from poll.
+ *              Negative: nothing began
+ * @grant_close: begin an attempt; kvs_grant_closed() answers from poll. Only
+ *               after it opened, one attempt at a time
  */
 struct kvs_transport_ops {
 	const char *name;
@@ -49,8 +57,10 @@ struct kvs_transport_ops {
 		     const struct kvs_conn_ops *ops, void *user,
 		     struct kvs_conn **ret);
 	int (*detach)(struct kvs_conn *c);
+	void (*discard)(struct kvs_transport *t, int fd);
 	int (*send)(struct kvs_conn *c, const struct kvs_frame *f, size_t len);
 	int (*write)(struct kvs_conn *c, struct kvs_tx *tx);
+	int (*read)(struct kvs_conn *c, struct kvs_read *rd);
 	void (*stop_payload)(struct kvs_conn *c);
 	void (*close)(struct kvs_conn *c, int err, bool flush);
 	int (*watch)(struct kvs_transport *t, int fd, short events,
@@ -59,6 +69,9 @@ struct kvs_transport_ops {
 		     void *arg, struct kvs_watch **ret);
 	int (*watch_events)(struct kvs_watch *w, short events);
 	void (*watch_remove)(struct kvs_watch *w);
+	size_t grant_size;
+	int (*grant_open)(struct kvs_grant *g);
+	void (*grant_close)(struct kvs_grant *g);
 };
 
 struct kvs_transport {
@@ -67,6 +80,7 @@ struct kvs_transport {
 	const struct kvs_clock *clock;
 	size_t frame_max;
 	size_t send_queue_max;
+	bool one_sided;
 	struct kvs_transport_stats stats;
 };
 
@@ -76,6 +90,7 @@ struct kvs_conn {
 	enum kvs_conn_kind kind;
 	const struct kvs_conn_ops *ops; /* NULL until an accepted conn has it */
 	void *user;
+	uint64_t owner; /* of the grants it reaches; 0: none */
 	char peer[KVS_ADDR_STR];
 };
 
@@ -92,6 +107,31 @@ struct kvs_watch {
 	void (*ready)(struct kvs_watch *w, short revents, void *arg);
 	void *arg;
 };
+
+enum kvs_grant_state {
+	KVS_GRANT_OPENING, /* the transport moves it on */
+	KVS_GRANT_OPEN, /* until the upper layer closes it */
+	KVS_GRANT_CLOSING, /* an attempt is with the transport */
+	KVS_GRANT_DOUBT, /* an attempt failed; until it is closed again */
+};
+
+struct kvs_grant {
+	unsigned int magic;
+	enum kvs_grant_state state;
+	bool close_asked; /* while opening */
+	struct kvs_transport *t;
+	const struct kvs_grant_ops *ops;
+	void *user;
+	uint64_t owner;
+	size_t n;
+	struct kvs_grant_range *range; /* n of each */
+	struct kvs_grant_key *key;
+};
+
+/* grant.c: what a transport answers; both may free @g. */
+void kvs_grant_opened(struct kvs_grant *g, int status);
+void kvs_grant_closed(struct kvs_grant *g, int status,
+		      enum kvs_grant_proof proof);
 
 /* Fill the common part of a transport; options may be NULL. */
 void kvs_transport_init(struct kvs_transport *t,

@@ -691,10 +691,69 @@ static void hand_over(void **state)
 	net_free(n);
 }
 
+/* Addresses are names; a handle that nobody adopts can be ended. */
+static void addresses(void **state)
+{
+	struct net *n = net_new(1, NULL);
+	struct sockaddr_storage ss;
+	struct kvs_addr a;
+	struct kvs_addr far;
+	socklen_t len;
+	struct kvs_frame f = small_frame(2);
+
+	(void)state;
+	assert_int_equal(kvs_loop_addr("", &a), -EINVAL);
+	assert_int_equal(kvs_loop_addr("a name that is longer than the 63 that "
+				       "a name of an endpoint may be",
+				       &a),
+			 -EINVAL);
+	assert_int_equal(kvs_loop_addr("b", &a), 0);
+	assert_int_equal(kvs_loop_addr("nobody", &far), 0);
+	kvs_listener_close(n->l);
+	assert_int_equal(kvs_transport_listen(n->a, &a, accepted, n, &n->l),
+			 -EADDRNOTAVAIL);
+	assert_int_equal(kvs_transport_listen(n->b, &a, accepted, n, &n->l), 0);
+	assert_int_equal(kvs_listener_addr(n->l, &ss, &len), 0);
+	assert_int_equal(len, a.a[0].len);
+	assert_memory_equal(&ss, &a.a[0].ss, sizeof(ss));
+
+	n->ea[0].net = n;
+	n->ea[1].net = n;
+	assert_int_equal(kvs_transport_connect(n->a, &far, KVS_CONN_CONTROL,
+					       &ops, &n->ea[1], &n->ea[1].c),
+			 0);
+	assert_int_equal(kvs_transport_connect(n->a, &a, KVS_CONN_CONTROL, &ops,
+					       &n->ea[0], &n->ea[0].c),
+			 0);
+	run(n);
+	assert_int_equal(n->ea[0].opened, 1);
+	assert_int_equal(n->ea[1].err, -ECONNREFUSED);
+
+	n->eb[0].on_frame = give_away;
+	kvs_conn_send(n->ea[0].c, &f);
+	run(n);
+	assert_int_equal(n->ea[0].closed, 0);
+	kvs_transport_discard(n->b, -1);
+	kvs_transport_discard(n->b, handle + 1);
+	kvs_transport_discard(n->b, handle);
+	kvs_transport_discard(n->b, handle);
+	run(n);
+	assert_int_equal(n->ea[0].closed, 1);
+	assert_int_equal(n->ea[0].err, -ECONNRESET);
+	net_free(n);
+}
+
 static void not_offered(void **state)
 {
 	struct net *n = net_new(1, NULL);
 	struct kvs_addr a = { .n = 1 };
+	struct kvs_read rd = { .done = (void (*)(struct kvs_conn *,
+						 struct kvs_read *,
+						 int))abort };
+	struct kvs_grant_range r = { .addr = n, .len = 1 };
+	static const struct kvs_grant_ops gops;
+	struct kvs_grant *g;
+	struct write *wr;
 	struct kvs_conn *c;
 	struct kvs_listener *l;
 	struct kvs_watch *w;
@@ -703,9 +762,20 @@ static void not_offered(void **state)
 	assert_string_equal(kvs_transport_name(n->a), "loop");
 	assert_int_equal(kvs_transport_connect(n->a, &a, KVS_CONN_CONTROL, &ops,
 					       NULL, &c),
-			 -EOPNOTSUPP);
+			 -EAFNOSUPPORT);
 	assert_int_equal(kvs_transport_listen(n->a, &a, accepted, n, &l),
+			 -EAFNOSUPPORT);
+	assert_false(kvs_transport_one_sided(n->a));
+	assert_int_equal(kvs_grant_open(n->a, 1, &r, 1, &gops, NULL, &g),
 			 -EOPNOTSUPP);
+	dial(n, 0);
+	run(n);
+	wr = write_new(n, 0, 1);
+	memset(wr->tx.frame + offsetof(struct kvs_frame, payload), 0, 4);
+	wr->tx.one_sided = true;
+	assert_int_equal(kvs_conn_write(n->ea[0].c, &wr->tx), -EOPNOTSUPP);
+	assert_int_equal(kvs_conn_read(n->ea[0].c, &rd), -EOPNOTSUPP);
+	free(wr);
 	assert_int_equal(kvs_transport_watch(n->a, 0, 1,
 					     (void (*)(struct kvs_watch *,
 						       short, void *))abort,
@@ -765,6 +835,7 @@ int main(void)
 		cmocka_unit_test(orderly_close),
 		cmocka_unit_test(flush_has_an_end),
 		cmocka_unit_test(hand_over),
+		cmocka_unit_test(addresses),
 		cmocka_unit_test(not_offered),
 		cmocka_unit_test(real_clock),
 	};
