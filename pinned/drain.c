@@ -40,6 +40,7 @@ void kvs_drain_init(struct kvs_drain *d, const struct kvs_drain_opts *o)
 		.stats = o->stats,
 		.over = o->over,
 		.stuck = o->stuck,
+		.left = o->left,
 	};
 	kvs_list_init(&d->parties);
 	kvs_list_init(&d->acked);
@@ -157,6 +158,8 @@ static void take_out(struct kvs_party *p, enum kvs_proof proof)
 
 	KVS_ASSERT(d->live > 0);
 	KVS_ASSERT(proof < KVS_PROOF_MAX && proof != KVS_PROOF_CANNOT_REVOKE);
+	if (d->left && d->state != KVS_DRAIN_OPEN)
+		d->left(d, p, proof);
 	kvs_list_del(&p->node);
 	p->drain = NULL;
 	d->live--;

@@ -144,6 +144,8 @@ struct kvs_drain_stats {
  *        the call that ended it (arm, ack, poison, leave, the hold timer); may
  *        free the drain's owner
  * @stuck: optional; called once, when the drain becomes quarantined
+ * @left: optional; called for each party that leaves after the drain was
+ *        armed, before that can end it; for logs, must not touch the drain
  */
 struct kvs_drain {
 	uint32_t magic;
@@ -166,6 +168,8 @@ struct kvs_drain {
 	struct kvs_drain_stats *stats;
 	void (*over)(struct kvs_drain *d);
 	void (*stuck)(struct kvs_drain *d);
+	void (*left)(struct kvs_drain *d, const struct kvs_party *p,
+		     enum kvs_proof proof);
 };
 
 struct kvs_drain_opts {
@@ -177,6 +181,8 @@ struct kvs_drain_opts {
 	/* see struct kvs_drain */
 	void (*over)(struct kvs_drain *d);
 	void (*stuck)(struct kvs_drain *d);
+	void (*left)(struct kvs_drain *d, const struct kvs_party *p,
+		     enum kvs_proof proof);
 };
 
 /* Memory is the caller's. */

@@ -169,13 +169,16 @@ static void room_drain_over(struct kvs_drain *d)
 	if (r->failed) {
 		kvs_hist_record(&r->w->stats.drain_seconds,
 				d->over_at - d->armed_at);
-		kvs_log_info("room %llu gen %llu: %s, %llu bytes released",
-			     (unsigned long long)r->id,
-			     (unsigned long long)r->generation,
-			     kvs_drain_outcome_name[kvs_drain_outcome(d)],
-			     (unsigned long long)r->ext.bytes);
+		kvs_room_log_released(r);
 	}
 	room_to_free(r);
+}
+
+static void room_drain_left(struct kvs_drain *d, const struct kvs_party *p,
+			    enum kvs_proof proof)
+{
+	kvs_room_log_left(kvs_container_of(d, struct kvs_room, drain), p,
+			  proof);
 }
 
 static void room_drain_stuck(struct kvs_drain *d)
@@ -294,6 +297,7 @@ int kvs_room_create(struct kvs_worker *w, struct kvs_worker_engine *e,
 		.stats = &w->stats.drains,
 		.over = room_drain_over,
 		.stuck = room_drain_stuck,
+		.left = room_drain_left,
 	};
 	struct kvs_geometry g;
 	struct kvs_room *r;
@@ -418,6 +422,7 @@ int kvs_room_take_memory(struct kvs_room *r)
 	}
 	kvs_hist_record(&w->stats.admit_wait,
 			kvs_clock_now(w->clock) - r->admit_at);
+	kvs_room_log_admitted(r);
 	room_move(r, KVS_ROOM_ADMITTED);
 	r->memory_at = r->since;
 	room_deadline(r, w->set->open_timeout);
@@ -791,6 +796,7 @@ int kvs_room_fail(struct kvs_room *r, enum kvs_room_cause cause, int err,
 	r->w->stats.failures[cause]++;
 	r->w->live--;
 	room_move(r, KVS_ROOM_DRAINING);
+	kvs_room_log_held(r);
 	/* R2: armed before anybody is told, so that no answer can come too
 	 * early. May be over, and the memory released, on return. */
 	if (KVS_RULE(R2, ARM_FIRST))

@@ -19,6 +19,13 @@ void kvs_room_ask_again(struct kvs_room *r);
 void kvs_room_first_missing(const struct kvs_room *r,
 			    const struct kvs_room_rank *k, char *buf,
 			    size_t len);
+/* A room's memory in the log: who got it; what is held and for whom, the proof
+ * of each party, the release. */
+void kvs_room_log_admitted(const struct kvs_room *r); /* where, level debug */
+void kvs_room_log_held(const struct kvs_room *r);
+void kvs_room_log_left(const struct kvs_room *r, const struct kvs_party *p,
+		       enum kvs_proof proof);
+void kvs_room_log_released(const struct kvs_room *r);
 /* Bytes from the start of the room, extents laid end to end. */
 uint64_t kvs_room_linear(const struct kvs_room *r, uint32_t extent,
 			 uint64_t off);

@@ -161,6 +161,77 @@ void kvs_room_ask_again(struct kvs_room *r)
 	kvs_room_ask_later(r);
 }
 
+void kvs_room_log_admitted(const struct kvs_room *r)
+{
+	uint64_t waited = kvs_clock_now(r->w->clock) - r->admit_at;
+
+	kvs_log_debug("room %llu gen %llu admitted: %llu bytes after %llu us",
+		      (unsigned long long)r->id,
+		      (unsigned long long)r->generation,
+		      (unsigned long long)r->ext.bytes,
+		      (unsigned long long)(waited / KVS_NSEC_PER_USEC));
+	for (uint32_t i = 0; i < r->ext.n; i++)
+		kvs_log_debug("room %llu gen %llu extent %u: %llu bytes at "
+			      "%llu",
+			      (unsigned long long)r->id,
+			      (unsigned long long)r->generation, i,
+			      (unsigned long long)r->ext.v[i].len,
+			      (unsigned long long)r->ext.v[i].off);
+}
+
+void kvs_room_log_held(const struct kvs_room *r)
+{
+	unsigned int n[KVS_PARTY_MAX] = { 0 };
+	const struct kvs_party *p;
+	char who[128];
+	size_t len = 0;
+
+	kvs_list_for_each_entry(p, &r->drain.parties, node)
+		n[p->ops->kind]++;
+	for (int k = 0; k < KVS_PARTY_MAX; k++)
+		if (n[k])
+			len += (size_t)snprintf(who + len, sizeof(who) - len,
+						"%s%u x %s", len ? ", " : "",
+						n[k], kvs_party_kind_name[k]);
+	if (len)
+		kvs_log_info("room %llu gen %llu held: %llu bytes, waiting for "
+			     "%s",
+			     (unsigned long long)r->id,
+			     (unsigned long long)r->generation,
+			     (unsigned long long)r->ext.bytes, who);
+}
+
+void kvs_room_log_left(const struct kvs_room *r, const struct kvs_party *p,
+		       enum kvs_proof proof)
+{
+	bool revoked = proof == KVS_PROOF_GRANT_INVALIDATED ||
+		       proof == KVS_PROOF_CONNECTION_TORN_DOWN;
+
+	kvs_log_info("room %llu gen %llu party %s %llu: %s by %s",
+		     (unsigned long long)r->id,
+		     (unsigned long long)r->generation,
+		     kvs_party_kind_name[p->ops->kind],
+		     (unsigned long long)p->id,
+		     revoked ? "revoked" : "finished", kvs_proof_name[proof]);
+}
+
+void kvs_room_log_released(const struct kvs_room *r)
+{
+	const struct kvs_drain *d = &r->drain;
+
+	if (!r->ext.bytes)
+		return;
+	kvs_log_info("room %llu gen %llu released: %llu bytes, %s by %s after "
+		     "%llu us",
+		     (unsigned long long)r->id,
+		     (unsigned long long)r->generation,
+		     (unsigned long long)r->ext.bytes,
+		     kvs_drain_outcome_name[kvs_drain_outcome(d)],
+		     kvs_proof_name[d->last_proof],
+		     (unsigned long long)((d->over_at - d->armed_at) /
+					  KVS_NSEC_PER_USEC));
+}
+
 uint64_t kvs_room_linear(const struct kvs_room *r, uint32_t extent,
 			 uint64_t off)
 {

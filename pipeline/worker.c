@@ -524,10 +524,20 @@ int kvs_worker_abort(struct kvs_worker *w, uint64_t generation,
 	return 0;
 }
 
+static void worker_bury(struct kvs_worker *w)
+{
+	struct kvs_room *r, *tmp;
+
+	/* Without R1 a receive may outlive its room's memory, and must be
+	 * seen to do its damage there, not to end the daemon. */
+	kvs_list_for_each_entry_safe(r, tmp, &w->dead, dead_node)
+		if (KVS_RULE(R1, HOLD) || kvs_list_empty(&r->receives))
+			kvs_room_destroy(r);
+}
+
 void kvs_worker_turn(struct kvs_worker *w)
 {
 	struct kvs_worker_engine *e, *tmp;
-	struct kvs_room *r;
 
 	kvs_timerq_run(&w->timers, kvs_clock_now(w->clock));
 	/* Serving the queue can fail a room, which releases again. */
@@ -535,10 +545,7 @@ void kvs_worker_turn(struct kvs_worker *w)
 		w->released = false;
 		kvs_waitq_run(kvs_pool_waitq(w->pool), 0);
 	}
-	while (!kvs_list_empty(&w->dead)) {
-		r = kvs_list_first(&w->dead, struct kvs_room, dead_node);
-		kvs_room_destroy(r);
-	}
+	worker_bury(w);
 	kvs_list_for_each_entry_safe(e, tmp, &w->engines, node) {
 		if (!e->gone || !kvs_list_empty(&e->rooms))
 			continue;

@@ -127,7 +127,7 @@ int kvs_worker_receive_begin(struct kvs_worker *w, uint64_t session,
 		w->stats.late_bytes += m->len;
 		return 0;
 	}
-	kvs_party_init(&rx->party, &receive_party_ops, 0);
+	kvs_party_init(&rx->party, &receive_party_ops, k->rank);
 	KVS_ASSERT(!kvs_drain_join(&r->drain, &rx->party));
 	rx->room = r;
 	rx->rank = k;

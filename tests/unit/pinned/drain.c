@@ -183,6 +183,41 @@ static void never_granted(void **state)
 	kvs_drain_fini(&d);
 }
 
+static unsigned int lefts[KVS_PROOF_MAX];
+
+static void count_left(struct kvs_drain *d, const struct kvs_party *p,
+		       enum kvs_proof proof)
+{
+	assert_ptr_equal(p->drain, d);
+	assert_int_not_equal(d->state, KVS_DRAIN_OPEN);
+	assert_int_equal(overs, 0);
+	lefts[proof]++;
+}
+
+/* Who leaves an armed drain is told, before the end; who left before, not. */
+static void left_is_told(void **state)
+{
+	struct kvs_party early, acks, revoked;
+	struct kvs_drain d;
+
+	(void)state;
+	memset(lefts, 0, sizeof(lefts));
+	begin(&d);
+	d.left = count_left;
+	join(&d, &early, &recv_ops, 0);
+	join(&d, &acks, &later_ops, 1);
+	join(&d, &revoked, &now_ops, 2);
+	kvs_party_leave(&early, KVS_PROOF_RECEIVE_REAPED);
+	kvs_drain_arm(&d);
+	assert_int_equal(kvs_drain_ack(&d, RANK, 1, GEN), 0);
+	assert_int_equal(lefts[KVS_PROOF_ALL_ACKNOWLEDGED], 1);
+	assert_int_equal(kvs_drain_poison(&d, RANK, 2), 0);
+	assert_int_equal(overs, 1);
+	assert_int_equal(lefts[KVS_PROOF_GRANT_INVALIDATED], 1);
+	assert_int_equal(lefts[KVS_PROOF_RECEIVE_REAPED], 0);
+	kvs_drain_fini(&d);
+}
+
 /* OPEN -> fini: not used at all */
 static void never_used(void **state)
 {
@@ -849,6 +884,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(never_granted),
+		T(left_is_told),
 		T(never_used),
 		T(arm_before_leave),
 		T(leave_before_arm),
