@@ -3,7 +3,11 @@
  * kvstage-bench recv: how fast payloads arrive in a pool through the receive
  * path of the daemon, against a plain recv(MSG_WAITALL) loop on one
  * connection. The two take turns; each pair of runs gives a ratio; medians are
- * shown. See bench_recv.h for who is who.
+ * shown. With a checksum ours takes a turn without it as well. See bench_recv.h
+ * for who is who.
+ *
+ * What canaries would cost a one-sided transport on the same pages is measured
+ * beside it; TCP writes none.
  */
 #include "tools/bench_recv.h"
 
@@ -25,6 +29,7 @@
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/units.h"
+#include "pipeline/canary.h"
 #include "rdma/frame.h"
 #include "tools/bench.h"
 #include "tools/median.h"
@@ -38,6 +43,8 @@
 #define SIZE_MIN 4096
 #define ROOM_CHUNKS_MAX 1024
 #define POOL_SHARE 4 /* rooms that the pool holds */
+#define CANARY_MAX (256ULL << 20) /* bytes that canaries are measured in */
+#define GIB (1ULL << 30)
 
 struct args {
 	uint64_t size[LIST_MAX];
@@ -48,11 +55,25 @@ struct args {
 	uint64_t repeats;
 	uint64_t pool;
 	const char *pool_text; /* as it was given */
+	uint64_t item_len; /* of canaries; 0: the chunk's */
 	const char *engine;
 	const char *transport;
-	const char *checksum;
+	enum kvs_digest_kind checksum;
 	bool json;
 };
+
+/* Who takes a turn; the last two only with a checksum. */
+enum side {
+	SIDE_OURS,
+	SIDE_PLAIN,
+	SIDE_BARE, /* ours without the checksum */
+	SIDE_KEPT, /* ours, the sender does not compute it */
+	SIDES
+};
+
+static const char *const side_name[SIDES] = { "ours", "baseline",
+					      "ours without checksum",
+					      "ours with kept checksums" };
 
 struct bench {
 	struct args args;
@@ -63,6 +84,7 @@ struct bench {
 	struct kvs_region *ours;
 	struct kvs_region *plain;
 	struct kvs_table *table; /* NULL with --json */
+	struct kvs_table *canaries; /* likewise */
 };
 
 void kvs_recv_rate_between(const struct kvs_recv_sample *a,
@@ -101,7 +123,9 @@ static const struct argp_option options[] = {
 	{ "pool", 'p', "SIZE", 0, "Memory of each side (default 512M)", 0 },
 	{ "transport", 'T', "NAME", 0, "tcp (verbs is not built yet)", 0 },
 	{ "checksum", 'C', "NAME", 0,
-	  "none (crc32c, adler32 are not built yet)", 0 },
+	  "Of each room of ours: none, crc32c, adler32", 0 },
+	{ "item-len", 'i', "SIZE", 0,
+	  "Page whose canaries are measured (default: the chunk)", 0 },
 	{ "json", 'j', NULL, 0, "One JSON object per size and count", 0 },
 	{ 0 }
 };
@@ -167,8 +191,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	static const char *const engines[] = { "auto", "uring", "sock", NULL };
 	static const char *const transports[] = { "tcp", "verbs", NULL };
-	static const char *const checksums[] = { "none", "crc32c", "adler32",
-						 NULL };
 	struct args *a = state->input;
 
 	switch (key) {
@@ -217,11 +239,17 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->transport = arg;
 		return 0;
 	case 'C':
-		if (!one_of(arg, checksums))
+		if (kvs_digest_kind_parse(arg, &a->checksum))
 			argp_error(state,
 				   "--checksum %s: none, crc32c or adler32",
 				   arg);
-		a->checksum = arg;
+		return 0;
+	case 'i':
+		if (kvs_parse_size(arg, &a->item_len) ||
+		    a->item_len < KVS_CANARY_LEN ||
+		    a->item_len > KVS_PAYLOAD_MAX / POOL_SHARE)
+			argp_error(state, "--item-len %s: from %d to 256M", arg,
+				   KVS_CANARY_LEN);
 		return 0;
 	case 'j':
 		a->json = true;
@@ -243,9 +271,10 @@ static uint32_t room_chunks(const struct bench *b, uint64_t size)
 	return n > ROOM_CHUNKS_MAX ? ROOM_CHUNKS_MAX : (uint32_t)n;
 }
 
-static int one_run(struct bench *b, bool ours, uint64_t size,
+static int one_run(struct bench *b, enum side side, uint64_t size,
 		   uint64_t connections, struct kvs_recv_rate *ret)
 {
+	bool ours = side != SIDE_PLAIN;
 	struct kvs_recv_run run = {
 		.size = size,
 		.connections = ours ? (uint32_t)connections : 1,
@@ -253,6 +282,10 @@ static int one_run(struct bench *b, bool ours, uint64_t size,
 		.engine = b->args.engine,
 		.region = ours ? b->ours : b->plain,
 		.chunks = room_chunks(b, size),
+		.digest = side == SIDE_OURS || side == SIDE_KEPT
+				  ? b->args.checksum
+				  : KVS_DIGEST_NONE,
+		.keep_digests = side == SIDE_KEPT,
 		.listener = b->listener,
 		.port = b->port,
 		.orders = b->orders,
@@ -267,7 +300,7 @@ static int one_run(struct bench *b, bool ours, uint64_t size,
 		r = -ETIME;
 	}
 	if (r)
-		fprintf(stderr, "recv: %s: %s\n", ours ? "ours" : "baseline",
+		fprintf(stderr, "recv: %s: %s\n", side_name[side],
 			why[0] ? why : strerror(-r));
 	return r;
 }
@@ -279,9 +312,88 @@ struct result {
 	double ratio;
 	double ours_cpus;
 	double plain_cpus;
+	double bare; /* ours without the checksum */
+	double checksum_ratio; /* ours to that */
+	double receive_ratio; /* the same, of which the sender has no share */
 	uint64_t bytes; /* of the last run of ours */
 	char engine[32];
+	struct kvs_canary_cost canary; /* its times are those of a GiB */
+	double canary_share; /* of the time that a GiB takes to arrive */
 };
+
+static uint32_t canary_item(const struct bench *b, uint64_t size)
+{
+	return (uint32_t)(b->args.item_len ? b->args.item_len : size);
+}
+
+/* Canaries of a room like ours, cut into pages of the same length. */
+static int measure_canaries(const struct bench *b, uint64_t size,
+			    struct result *m)
+{
+	uint64_t bytes = room_chunks(b, size) * size;
+	uint32_t item = canary_item(b, size);
+	size_t n = b->args.repeats;
+	double *v = calloc(2 * n, sizeof(*v));
+	int r = v ? 0 : -ENOMEM;
+
+	if (bytes > CANARY_MAX)
+		bytes = CANARY_MAX;
+	if (bytes < item)
+		bytes = item;
+	for (size_t i = 0; i < n && !r; i++) {
+		r = kvs_canary_bench(bytes, 1, item, &m->canary);
+		if (r)
+			break;
+		v[i] = (double)m->canary.write_ns * (double)GIB /
+		       (double)m->canary.bytes;
+		v[n + i] = (double)m->canary.scan_ns * (double)GIB /
+			   (double)m->canary.bytes;
+	}
+	if (!r) {
+		m->canary.write_ns = (uint64_t)(kvs_median(v, n) + 0.5);
+		m->canary.scan_ns = (uint64_t)(kvs_median(v + n, n) + 0.5);
+		m->canary_share =
+			(double)(m->canary.write_ns + m->canary.scan_ns) *
+			m->ours / (double)GIB;
+	} else {
+		fprintf(stderr, "recv: canaries: %s\n", strerror(-r));
+	}
+	free(v);
+	return r;
+}
+
+static void show_json(const struct bench *b, uint64_t size,
+		      uint64_t connections, const struct result *m)
+{
+	const struct args *a = &b->args;
+
+	printf("{\"bench\": \"recv\", \"size\": %" PRIu64
+	       ", \"connections\": %" PRIu64 ", \"transport\": \"%s\", "
+	       "\"checksum\": \"%s\", \"ours_gbps\": %.3f, "
+	       "\"baseline_gbps\": %.3f, \"ratio\": %.4f, "
+	       "\"repeats\": %" PRIu64 ", \"seconds\": %g, "
+	       "\"engine\": \"%s\", \"ours_cpus\": %.3f, "
+	       "\"baseline_cpus\": %.3f, \"bytes\": %" PRIu64 ", "
+	       "\"pool\": %" PRIu64 ", \"page_size\": %" PRIu64,
+	       size, connections, a->transport,
+	       kvs_digest_kind_name(a->checksum), m->ours, m->plain, m->ratio,
+	       a->repeats, a->seconds, m->engine, m->ours_cpus, m->plain_cpus,
+	       m->bytes, b->ours->size, b->ours->page_size);
+	if (a->checksum != KVS_DIGEST_NONE)
+		printf(", \"none_gbps\": %.3f, \"checksum_ratio\": %.4f, "
+		       "\"receive_checksum_ratio\": %.4f, "
+		       "\"wrong_checksums_caught\": %" PRIu64,
+		       m->bare, m->checksum_ratio, m->receive_ratio,
+		       2 * a->repeats);
+	printf(", \"canary_item_len\": %" PRIu32 ", \"canary_items\": %" PRIu64
+	       ", \"canary_bytes\": %" PRIu64
+	       ", \"canary_write_ns_per_gib\": %" PRIu64
+	       ", \"canary_scan_ns_per_gib\": %" PRIu64
+	       ", \"canary_share\": %.6f}\n",
+	       canary_item(b, size), m->canary.items, m->canary.bytes,
+	       m->canary.write_ns, m->canary.scan_ns, m->canary_share);
+	(void)fflush(stdout);
+}
 
 static void show(const struct bench *b, uint64_t size, uint64_t connections,
 		 const struct result *m)
@@ -290,65 +402,93 @@ static void show(const struct bench *b, uint64_t size, uint64_t connections,
 	char text[KVS_UNITS_BUF];
 
 	if (!b->table) {
-		printf("{\"bench\": \"recv\", \"size\": %" PRIu64
-		       ", \"connections\": %" PRIu64 ", \"transport\": \"%s\", "
-		       "\"checksum\": \"%s\", \"ours_gbps\": %.3f, "
-		       "\"baseline_gbps\": %.3f, \"ratio\": %.4f, "
-		       "\"repeats\": %" PRIu64 ", \"seconds\": %g, "
-		       "\"engine\": \"%s\", \"ours_cpus\": %.3f, "
-		       "\"baseline_cpus\": %.3f, \"bytes\": %" PRIu64 ", "
-		       "\"pool\": %" PRIu64 ", \"page_size\": %" PRIu64 "}\n",
-		       size, connections, a->transport, a->checksum, m->ours,
-		       m->plain, m->ratio, a->repeats, a->seconds, m->engine,
-		       m->ours_cpus, m->plain_cpus, m->bytes, b->ours->size,
-		       b->ours->page_size);
-		(void)fflush(stdout);
+		show_json(b, size, connections, m);
 		return;
 	}
 	kvs_table_cell(b->table, "%s", kvs_format_size(size, text));
 	kvs_table_cell(b->table, "%" PRIu64, connections);
 	kvs_table_cell(b->table, "%s", m->engine);
-	kvs_table_cell(b->table, "%s", a->checksum);
+	kvs_table_cell(b->table, "%s", kvs_digest_kind_name(a->checksum));
 	kvs_table_cell(b->table, "%.2f", m->ours);
 	kvs_table_cell(b->table, "%.2f", m->plain);
 	kvs_table_cell(b->table, "%.3f", m->ratio);
+	if (a->checksum != KVS_DIGEST_NONE) {
+		kvs_table_cell(b->table, "%.3f", m->checksum_ratio);
+		kvs_table_cell(b->table, "%.3f", m->receive_ratio);
+	}
 	kvs_table_cell(b->table, "%" PRIu64, a->repeats);
 	kvs_table_cell(b->table, "%.2f", m->ours_cpus);
 	kvs_table_cell(b->table, "%.2f", m->plain_cpus);
+	kvs_table_cell(b->canaries, "%s", kvs_format_size(size, text));
+	kvs_table_cell(b->canaries, "%" PRIu64, connections);
+	kvs_table_cell(b->canaries, "%" PRIu32, canary_item(b, size));
+	kvs_table_cell(b->canaries, "%" PRIu64, m->canary.items);
+	kvs_table_cell(b->canaries, "%" PRIu64, m->canary.write_ns);
+	kvs_table_cell(b->canaries, "%" PRIu64, m->canary.scan_ns);
+	kvs_table_cell(b->canaries, "%.6f", m->canary_share);
+}
+
+static int take_turns(struct bench *b, uint64_t size, uint64_t connections,
+		      size_t i, struct kvs_recv_rate rate[SIDES])
+{
+	size_t n = b->args.checksum == KVS_DIGEST_NONE ? SIDE_BARE : SIDES;
+	char text[KVS_UNITS_BUF];
+	int r = 0;
+
+	/* Who goes first changes: a drift favours none. */
+	for (size_t k = 0; k < n && !r; k++) {
+		enum side side = (enum side)((i + k) % n);
+
+		r = one_run(b, side, size, connections, &rate[side]);
+	}
+	if (r)
+		return r;
+	fprintf(stderr,
+		"recv: %s x %" PRIu64 ", pair %zu of %" PRIu64 ": ours %.2f, "
+		"baseline %.2f GB/s, ratio %.3f",
+		kvs_format_size(size, text), connections, i + 1,
+		b->args.repeats, rate[SIDE_OURS].gbps, rate[SIDE_PLAIN].gbps,
+		rate[SIDE_OURS].gbps / rate[SIDE_PLAIN].gbps);
+	if (n == SIDES)
+		fprintf(stderr,
+			"; without checksum %.2f, ratio %.3f, of the receiver "
+			"%.3f",
+			rate[SIDE_BARE].gbps,
+			rate[SIDE_OURS].gbps / rate[SIDE_BARE].gbps,
+			rate[SIDE_KEPT].gbps / rate[SIDE_BARE].gbps);
+	fputc('\n', stderr);
+	return 0;
 }
 
 static int measure(struct bench *b, uint64_t size, uint64_t connections)
 {
 	size_t n = b->args.repeats;
-	double *v = calloc(5 * n, sizeof(*v));
-	struct kvs_recv_rate rate[2];
+	double *v = calloc(8 * n, sizeof(*v));
+	struct kvs_recv_rate rate[SIDES] = { 0 };
 	struct result m = { 0 };
-	char text[KVS_UNITS_BUF];
 	int r = 0;
 
 	if (!v)
 		return -ENOMEM;
 	for (size_t i = 0; i < n && !r; i++) {
-		/* Who goes first changes: a drift favours neither. */
-		for (size_t k = 0; k < 2 && !r; k++) {
-			bool ours = (i + k) % 2 == 0;
-
-			r = one_run(b, ours, size, connections, &rate[!ours]);
-		}
+		r = take_turns(b, size, connections, i, rate);
 		if (r)
 			break;
-		v[i] = rate[0].gbps;
-		v[n + i] = rate[1].gbps;
-		v[2 * n + i] = rate[0].gbps / rate[1].gbps;
-		v[3 * n + i] = rate[0].cpus;
-		v[4 * n + i] = rate[1].cpus;
-		m.bytes = rate[0].bytes;
-		snprintf(m.engine, sizeof(m.engine), "%s", rate[0].engine);
-		fprintf(stderr,
-			"recv: %s x %" PRIu64 ", pair %zu of %zu: ours %.2f, "
-			"baseline %.2f GB/s, ratio %.3f\n",
-			kvs_format_size(size, text), connections, i + 1, n,
-			rate[0].gbps, rate[1].gbps, v[2 * n + i]);
+		v[i] = rate[SIDE_OURS].gbps;
+		v[n + i] = rate[SIDE_PLAIN].gbps;
+		v[2 * n + i] = rate[SIDE_OURS].gbps / rate[SIDE_PLAIN].gbps;
+		v[3 * n + i] = rate[SIDE_OURS].cpus;
+		v[4 * n + i] = rate[SIDE_PLAIN].cpus;
+		if (b->args.checksum != KVS_DIGEST_NONE) {
+			v[5 * n + i] = rate[SIDE_BARE].gbps;
+			v[6 * n + i] =
+				rate[SIDE_OURS].gbps / rate[SIDE_BARE].gbps;
+			v[7 * n + i] =
+				rate[SIDE_KEPT].gbps / rate[SIDE_BARE].gbps;
+		}
+		m.bytes = rate[SIDE_OURS].bytes;
+		snprintf(m.engine, sizeof(m.engine), "%s",
+			 rate[SIDE_OURS].engine);
 	}
 	if (!r) {
 		m.ours = kvs_median(v, n);
@@ -356,8 +496,13 @@ static int measure(struct bench *b, uint64_t size, uint64_t connections)
 		m.ratio = kvs_median(v + 2 * n, n);
 		m.ours_cpus = kvs_median(v + 3 * n, n);
 		m.plain_cpus = kvs_median(v + 4 * n, n);
-		show(b, size, connections, &m);
+		m.bare = kvs_median(v + 5 * n, n);
+		m.checksum_ratio = kvs_median(v + 6 * n, n);
+		m.receive_ratio = kvs_median(v + 7 * n, n);
+		r = measure_canaries(b, size, &m);
 	}
+	if (!r)
+		show(b, size, connections, &m);
 	free(v);
 	return r;
 }
@@ -461,20 +606,38 @@ static int measure_all(struct bench *b)
 				return r;
 		}
 	}
-	return b->table ? kvs_table_print(b->table, stdout) : 0;
+	if (!b->table)
+		return 0;
+	r = kvs_table_print(b->table, stdout);
+	putchar('\n');
+	return r ? r : kvs_table_print(b->canaries, stdout);
 }
 
 static int not_built(const struct args *a)
 {
-	if (strcmp(a->transport, "tcp") != 0)
-		fprintf(stderr, "recv: --transport %s: not built yet\n",
-			a->transport);
-	else if (strcmp(a->checksum, "none") != 0)
-		fprintf(stderr, "recv: --checksum %s: not built yet\n",
-			a->checksum);
-	else
+	if (!strcmp(a->transport, "tcp"))
 		return 0;
+	fprintf(stderr, "recv: --transport %s: not built yet\n", a->transport);
 	return EXIT_CANNOT;
+}
+
+static int make_tables(struct bench *b)
+{
+	int r = kvs_table_create(
+		b->args.checksum == KVS_DIGEST_NONE
+			? "size connections engine checksum ours_gbps "
+			  "baseline_gbps ratio repeats ours_cpus baseline_cpus"
+			: "size connections engine checksum ours_gbps "
+			  "baseline_gbps ratio checksum_ratio "
+			  "receive_checksum_ratio repeats ours_cpus "
+			  "baseline_cpus",
+		&b->table);
+
+	return r ? r
+		 : kvs_table_create("size connections canary_item_len "
+				    "canary_items canary_write_ns_per_gib "
+				    "canary_scan_ns_per_gib canary_share",
+				    &b->canaries);
 }
 
 int kvs_bench_recv(int argc, char **argv)
@@ -497,7 +660,7 @@ int kvs_bench_recv(int argc, char **argv)
 			.pool_text = "512M",
 			.engine = "auto",
 			.transport = "tcp",
-			.checksum = "none",
+			.checksum = KVS_DIGEST_NONE,
 		},
 		.orders = -1,
 		.listener = -1,
@@ -512,10 +675,7 @@ int kvs_bench_recv(int argc, char **argv)
 	kvs_log_set_level(KVS_LOG_WARN);
 	r = start_sender(&b);
 	if (!r && !b.args.json)
-		r = kvs_table_create("size connections engine checksum "
-				     "ours_gbps baseline_gbps ratio repeats "
-				     "ours_cpus baseline_cpus",
-				     &b.table);
+		r = make_tables(&b);
 	if (r)
 		fprintf(stderr, "recv: %s\n", strerror(-r));
 	else
@@ -529,5 +689,6 @@ int kvs_bench_recv(int argc, char **argv)
 	kvs_region_destroy(b.ours);
 	kvs_region_destroy(b.plain);
 	kvs_table_destroy(b.table);
+	kvs_table_destroy(b.canaries);
 	return r == -EOPNOTSUPP ? EXIT_CANNOT : r ? EXIT_FAILURE : EXIT_SUCCESS;
 }

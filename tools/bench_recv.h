@@ -11,6 +11,13 @@
  * Both receivers get the same frames from the same sender loop over sockets
  * with the same options, into regions made alike. What the daemon's front
  * would carry (GRANT, LAST) goes over a socketpair, as struct kvs_recv_order.
+ *
+ * With a checksum the sender computes it of what it sends and LAST carries it,
+ * as a rank does, and the worker computes it again of what arrived. The plain
+ * loop and its sender have none. Each run of ours ends with one more room,
+ * whose LAST has a wrong one: it must fail. The sender, which sends the same
+ * memory over and over, can also keep the sums of its chunks from before the
+ * run: what is left then is the receiver's share of the cost.
  */
 #ifndef KVS_TOOLS_BENCH_RECV_H
 #define KVS_TOOLS_BENCH_RECV_H
@@ -20,6 +27,7 @@
 #include <stdint.h>
 
 #include "pinned/region.h"
+#include "pipeline/digest.h"
 
 #define KVS_RECV_WHY_MAX KVS_REGION_ERR_MAX
 #define KVS_RECV_CONNECTIONS_MAX 64u
@@ -45,6 +53,9 @@ struct kvs_recv_order {
 	uint64_t size; /* START: bytes of a chunk */
 	uint32_t chunks; /* START: of a room */
 	uint32_t extent_chunks; /* START, GRANT: of a full extent */
+	enum kvs_digest_kind digest_kind; /* START */
+	bool keep_digests; /* START: summed up before the first chunk */
+	uint32_t digest; /* LAST */
 	uint64_t room; /* GRANT, LAST */
 	uint64_t generation; /* GRANT, LAST */
 	int err; /* BROKEN: positive errno */
@@ -58,6 +69,8 @@ struct kvs_recv_order {
  * @engine: TCP engine of ours
  * @region: memory received into
  * @chunks: of a room
+ * @digest: ours: checksum of each room
+ * @keep_digests: of its chunks, at the sender
  * @listener: where the sender connects
  * @port: of it
  * @orders: our end of the socketpair
@@ -69,6 +82,8 @@ struct kvs_recv_run {
 	const char *engine;
 	struct kvs_region *region;
 	uint32_t chunks;
+	enum kvs_digest_kind digest;
+	bool keep_digests;
 	int listener;
 	uint16_t port;
 	int orders;

@@ -9,7 +9,8 @@
  *   COMMIT + COMMITTED -> room over -> admit the next
  *
  * WINDOW rooms are under way at a time, so the sender always has a granted
- * room in hand.
+ * room in hand. With a checksum one more follows when they are over, whose
+ * LAST gets a wrong one: it must end with FAILED.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -58,6 +59,8 @@ struct ours {
 	uint64_t rooms; /* committed */
 	uint32_t live;
 	bool stopping; /* admit no more */
+	uint64_t wrong; /* generation whose checksum is spoilt; 0: none */
+	bool caught; /* it has failed for that */
 	bool stopped; /* the sender has closed */
 	char *why;
 	size_t len;
@@ -109,11 +112,11 @@ static void up_to_engine(void *arg, uint32_t engine, uint32_t slot,
 
 static void up_room_over(void *arg, uint64_t room, uint64_t generation, int err)
 {
-	(void)err;
 	const struct event e = {
 		.type = EVENT_OVER,
 		.room = room,
 		.generation = generation,
+		.err = err,
 	};
 
 	tell(arg, &e);
@@ -199,12 +202,21 @@ static int on_event(struct ours *o, const struct event *e)
 	case EVENT_GRANT:
 		return kvs_recv_order(o->run->orders, &grant);
 	case EVENT_READY:
+		if (e->generation == o->wrong) {
+			snprintf(o->why, o->len,
+				 "a wrong checksum was not noticed");
+			return -EBADMSG;
+		}
 		return commit(o, e);
 	case EVENT_OVER:
 		o->live--;
-		o->rooms++;
+		o->rooms += !e->err;
 		return o->stopping ? 0 : admit(o);
 	case EVENT_FAILED:
+		o->caught = e->generation == o->wrong && e->err == EBADMSG;
+		if (o->caught)
+			return 0;
+		break;
 	case EVENT_CLOSE:
 		break;
 	}
@@ -229,6 +241,8 @@ static int on_order(struct ours *o)
 	m.last.room = in.room;
 	m.last.generation = in.generation;
 	m.last.bytes = o->run->chunks * o->run->size;
+	m.last.digest_kind = (uint16_t)o->run->digest;
+	m.last.digest = in.digest ^ (in.generation == o->wrong);
 	return kvs_node_message(&o->node, SESSION, &m);
 }
 
@@ -270,7 +284,8 @@ static int conduct_for(struct ours *o, double seconds)
 	return r == -ETIMEDOUT ? 0 : r;
 }
 
-/* No new rooms; those under way are sent, committed, and given back. */
+/* No new rooms; those under way are sent, committed, and given back; then the
+ * one that must fail. */
 static int finish(struct ours *o)
 {
 	const struct kvs_recv_order stop = { .op = KVS_RECV_STOP };
@@ -281,11 +296,29 @@ static int finish(struct ours *o)
 	o->stopping = true;
 	while (!r && o->live)
 		r = conduct(o, until);
+	if (!r && o->run->digest != KVS_DIGEST_NONE) {
+		o->wrong = o->generation + 1;
+		r = admit(o);
+		while (!r && (o->live || !o->caught))
+			r = conduct(o, until);
+	}
 	if (!r)
 		r = kvs_recv_order(o->run->orders, &stop);
 	while (!r && !o->stopped)
 		r = conduct(o, until);
 	return r;
+}
+
+/* What the front agrees on with a rank. */
+static uint64_t caps(const struct ours *o)
+{
+	uint64_t c = KVS_CAP_GENERATION | KVS_CAP_DRAIN_ACK;
+
+	if (o->run->digest == KVS_DIGEST_CRC32C)
+		c |= KVS_CAP_CRC32C;
+	if (o->run->digest == KVS_DIGEST_ADLER32)
+		c |= KVS_CAP_ADLER32;
+	return c;
 }
 
 /* As a rank would connect: the node answers HELLO on each connection. */
@@ -295,7 +328,7 @@ static int connect_sender(struct ours *o)
 		.version_min = KVS_WIRE_VERSION_MAX,
 		.version_max = KVS_WIRE_VERSION_MAX,
 		.role = KVS_ROLE_DATA,
-		.caps = KVS_CAP_GENERATION | KVS_CAP_DRAIN_ACK,
+		.caps = caps(o),
 		.instance = 1,
 		.session = SESSION,
 		.n_ranks = 1,
@@ -307,6 +340,8 @@ static int connect_sender(struct ours *o)
 		.port = o->run->port,
 		.size = o->run->size,
 		.chunks = o->run->chunks,
+		.digest_kind = o->run->digest,
+		.keep_digests = o->run->keep_digests,
 	};
 	int r = kvs_recv_order(o->run->orders, &start);
 	int fd;
@@ -330,9 +365,7 @@ static int measure(struct ours *o, struct kvs_recv_rate *ret)
 
 	r = kvs_node_engine_add(&o->node, ENGINE, &o->layout);
 	if (!r)
-		r = kvs_node_session_add(&o->node, SESSION, PEER, 0,
-					 KVS_CAP_GENERATION |
-						 KVS_CAP_DRAIN_ACK);
+		r = kvs_node_session_add(&o->node, SESSION, PEER, 0, caps(o));
 	if (!r)
 		r = connect_sender(o);
 	for (uint32_t i = 0; !r && i < WINDOW; i++)
@@ -386,6 +419,8 @@ int kvs_recv_ours(const struct kvs_recv_run *run, struct kvs_recv_rate *ret,
 		return -errno;
 	kvs_settings_init(&set);
 	snprintf(set.tcp_engine, sizeof(set.tcp_engine), "%s", run->engine);
+	snprintf(set.checksum_kind, sizeof(set.checksum_kind), "%s",
+		 kvs_digest_kind_name(run->digest));
 	r = kvs_node_start(&o.node, &set, 1, NULL, why, len);
 	if (!r) {
 		snprintf(ret->engine, sizeof(ret->engine), "%s",

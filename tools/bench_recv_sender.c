@@ -20,6 +20,7 @@
 
 #include "pipeline/wire.h"
 #include "tools/bench_recv.h"
+#include "tools/pattern.h"
 
 #define SOURCE_MIN (64ULL << 20) /* bytes: more than a cache keeps */
 #define ROOMS_MAX 16u
@@ -31,6 +32,7 @@ struct sender_room {
 	uint32_t extent_chunks;
 	uint32_t next; /* chunk to be taken */
 	uint32_t sent;
+	struct kvs_digest digest; /* of the chunks sent */
 };
 
 struct sender {
@@ -38,6 +40,7 @@ struct sender {
 	struct kvs_recv_order start;
 	unsigned char *source;
 	uint64_t source_len;
+	struct kvs_digest *kept; /* of each chunk of the source, or NULL */
 
 	pthread_mutex_t lock;
 	pthread_cond_t more; /* a room came, or stop */
@@ -107,28 +110,41 @@ static bool have_chunk(const struct sender *s, uint32_t *ret_room)
 	return false;
 }
 
-static void make_room(struct sender *s)
+static void new_digest(const struct sender *s, struct kvs_digest *ret)
 {
-	s->made++;
-	s->rooms[s->n_rooms++] = (struct sender_room){
-		.room = s->made,
-		.generation = s->made,
-		.extent_chunks = s->start.extent_chunks,
-	};
+	kvs_digest_init(ret, s->start.digest_kind,
+			s->start.chunks * s->start.size);
 }
 
-/* The next chunk in order of rooms. Return: false = stop. */
-static bool take_chunk(struct sender *s, struct kvs_msg *ret)
+static void new_room(struct sender *s, uint64_t room, uint64_t generation,
+		     uint32_t extent_chunks)
+{
+	struct sender_room *r = &s->rooms[s->n_rooms++];
+
+	*r = (struct sender_room){
+		.room = room,
+		.generation = generation,
+		.extent_chunks = extent_chunks,
+	};
+	new_digest(s, &r->digest);
+}
+
+/* The next chunk in order of rooms, and where it lies in the stream of its
+ * room: one rank with one buffer, so chunk after chunk. Return: false = stop.
+ */
+static bool take_chunk(struct sender *s, struct kvs_msg *ret, uint64_t *ret_at)
 {
 	struct sender_room *r;
 	uint32_t i = 0;
 
 	pthread_mutex_lock(&s->lock);
 	while (!s->stop && !have_chunk(s, &i)) {
-		if (s->start.endless && s->n_rooms < ROOMS_MAX)
-			make_room(s);
-		else
+		if (s->start.endless && s->n_rooms < ROOMS_MAX) {
+			s->made++;
+			new_room(s, s->made, s->made, s->start.extent_chunks);
+		} else {
 			pthread_cond_wait(&s->more, &s->lock);
+		}
 	}
 	if (s->stop) {
 		pthread_mutex_unlock(&s->lock);
@@ -143,13 +159,16 @@ static bool take_chunk(struct sender *s, struct kvs_msg *ret)
 	ret->chunk.extent = r->next / r->extent_chunks;
 	ret->chunk.offset = r->next % r->extent_chunks * s->start.size;
 	ret->chunk.len = (uint32_t)s->start.size;
+	*ret_at = r->next * s->start.size;
 	r->next++;
 	pthread_mutex_unlock(&s->lock);
 	return true;
 }
 
-/* Counts it; the last one of a room is told. */
-static int chunk_sent(struct sender *s, const struct kvs_msg *m)
+/* Counts it, and its checksum to that of its room; the last one of a room is
+ * told. */
+static int chunk_sent(struct sender *s, const struct kvs_msg *m,
+		      const struct kvs_digest *d)
 {
 	struct kvs_recv_order o = {
 		.op = KVS_RECV_LAST,
@@ -157,21 +176,27 @@ static int chunk_sent(struct sender *s, const struct kvs_msg *m)
 		.generation = m->chunk.generation,
 	};
 	bool last = false;
+	int r = 0;
 	uint32_t i;
 
 	pthread_mutex_lock(&s->lock);
 	for (i = 0; i < s->n_rooms; i++)
 		if (s->rooms[i].generation == m->chunk.generation)
 			break;
+	if (i < s->n_rooms)
+		r = kvs_digest_combine(&s->rooms[i].digest, d);
 	if (i < s->n_rooms && ++s->rooms[i].sent == s->start.chunks) {
 		last = true;
+		o.digest = kvs_digest_value(&s->rooms[i].digest);
 		s->n_rooms--;
 		memmove(&s->rooms[i], &s->rooms[i + 1],
 			(s->n_rooms - i) * sizeof(s->rooms[0]));
 		pthread_cond_signal(&s->more);
 	}
 	pthread_mutex_unlock(&s->lock);
-	return last && !s->start.endless ? kvs_recv_order(s->orders, &o) : 0;
+	if (!r && last && !s->start.endless)
+		r = kvs_recv_order(s->orders, &o);
+	return r;
 }
 
 static int send_whole(int fd, void *frame, void *payload, size_t len)
@@ -199,11 +224,27 @@ static int send_whole(int fd, void *frame, void *payload, size_t len)
 	return 0;
 }
 
+/* Of the chunk at @at of the source, which goes to @stream_at of its room. */
+static int chunk_digest(const struct sender *s, uint64_t at, uint64_t stream_at,
+			struct kvs_digest *ret)
+{
+	new_digest(s, ret);
+	if (!s->kept)
+		return kvs_digest_add(ret, stream_at, s->source + at,
+				      s->start.size);
+	/* One piece: its sum is the same wherever it lies. */
+	ret->bytes = s->start.size;
+	ret->run = s->kept[at / s->start.size].run;
+	ret->run_end = stream_at + s->start.size;
+	return 0;
+}
+
 static int send_chunks(struct sender_conn *c)
 {
 	_Alignas(8) unsigned char frame[HELLO_BYTES];
 	struct sender *s = c->s;
-	uint64_t at = 0;
+	uint64_t at = 0, stream_at;
+	struct kvs_digest d;
 	struct kvs_msg m;
 	int r;
 
@@ -211,15 +252,18 @@ static int send_chunks(struct sender_conn *c)
 	if (!s->start.endless &&
 	    recv(c->fd, frame, HELLO_BYTES, MSG_WAITALL) != HELLO_BYTES)
 		return -ECONNRESET;
-	while (take_chunk(s, &m)) {
+	while (take_chunk(s, &m, &stream_at)) {
 		r = kvs_wire_encode(&m, frame, sizeof(frame));
 		if (r != KVS_DATA_FRAME)
 			return r < 0 ? r : -EPROTO;
 		if (at + s->start.size > s->source_len)
 			at = 0;
-		r = send_whole(c->fd, frame, s->source + at, s->start.size);
+		r = chunk_digest(s, at, stream_at, &d);
 		if (!r)
-			r = chunk_sent(s, &m);
+			r = send_whole(c->fd, frame, s->source + at,
+				       s->start.size);
+		if (!r)
+			r = chunk_sent(s, &m, &d);
 		if (r)
 			return r;
 		at += s->start.size;
@@ -257,11 +301,30 @@ static int make_source(struct sender *s)
 		 -1, 0);
 	if (p == MAP_FAILED)
 		return -errno;
-	/* Pages never written would all be the one page of zeros. */
-	memset(p, 0x5a, len);
+	/* Pages never written would all be the one page of zeros; a checksum
+	 * would not see equal ones in each other's place. */
+	kvs_pattern_fill(p, len, kvs_pattern_seed(1, 1, 0, 0), 0);
 	s->source = p;
 	s->source_len = len;
 	return 0;
+}
+
+static int keep_digests(struct sender *s)
+{
+	uint64_t n = s->source_len / s->start.size;
+	struct kvs_digest *v = calloc(n, sizeof(*v));
+	int r = v ? 0 : -ENOMEM;
+
+	for (uint64_t i = 0; i < n && !r; i++) {
+		kvs_digest_init(&v[i], s->start.digest_kind, s->start.size);
+		r = kvs_digest_add(&v[i], 0, s->source + i * s->start.size,
+				   s->start.size);
+	}
+	if (r)
+		free(v);
+	else
+		s->kept = v;
+	return r;
 }
 
 static int connect_one(struct sender_conn *c, uint16_t port)
@@ -289,6 +352,8 @@ static int begin(struct sender *s)
 	struct sender_conn *c;
 	int r = make_source(s);
 
+	if (!r && s->start.keep_digests)
+		r = keep_digests(s);
 	s->n_rooms = 0;
 	s->made = 0;
 	s->stop = false;
@@ -320,17 +385,15 @@ static void end(struct sender *s)
 		close(s->conn[i].fd);
 	}
 	s->n = 0;
+	free(s->kept);
+	s->kept = NULL;
 }
 
 static void add_room(struct sender *s, const struct kvs_recv_order *o)
 {
 	pthread_mutex_lock(&s->lock);
 	if (s->n_rooms < ROOMS_MAX)
-		s->rooms[s->n_rooms++] = (struct sender_room){
-			.room = o->room,
-			.generation = o->generation,
-			.extent_chunks = o->extent_chunks,
-		};
+		new_room(s, o->room, o->generation, o->extent_chunks);
 	pthread_cond_broadcast(&s->more);
 	pthread_mutex_unlock(&s->lock);
 }

@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,6 +156,8 @@ static void test_usage(void **state)
 		{ "recv --repeats 2", "--repeats" },
 		{ "recv --transport udp", "--transport" },
 		{ "recv --checksum md5", "--checksum" },
+		{ "recv --item-len 15", "--item-len" },
+		{ "recv --item-len 1G", "--item-len" },
 		{ "recv --engine epoll", "--engine" },
 		{ "recv --size 16M --pool 32M", "--pool" },
 		{ "rooms --live 7", "--live" },
@@ -181,8 +184,6 @@ static void test_not_built(void **state)
 	assert_int_equal(run("recv --json --transport verbs"), 77);
 	assert_string_equal(out, "");
 	assert_non_null(strstr(err, "verbs: not built yet"));
-	assert_int_equal(run("recv --json --checksum crc32c"), 77);
-	assert_non_null(strstr(err, "crc32c: not built yet"));
 }
 
 static void test_pool(void **state)
@@ -204,11 +205,12 @@ static void test_pool(void **state)
 	}
 }
 
-static void check_recv(const json_t *v, int size, int connections)
+static void check_recv(const json_t *v, int size, int connections,
+		       const char *checksum)
 {
 	assert_string_equal(text(v, "bench"), "recv");
 	assert_string_equal(text(v, "transport"), "tcp");
-	assert_string_equal(text(v, "checksum"), "none");
+	assert_string_equal(text(v, "checksum"), checksum);
 	assert_int_equal(number(v, "size"), size);
 	assert_int_equal(number(v, "connections"), connections);
 	assert_int_equal(number(v, "repeats"), 1);
@@ -216,6 +218,22 @@ static void check_recv(const json_t *v, int size, int connections)
 	assert_true(number(v, "baseline_gbps") > 0);
 	assert_true(number(v, "ratio") > 0);
 	assert_true(number(v, "bytes") >= size);
+	assert_true(number(v, "canary_items") ==
+		    floor(number(v, "canary_bytes") /
+			  number(v, "canary_item_len")));
+	assert_true(number(v, "canary_items") >= 1);
+	assert_true(number(v, "canary_write_ns_per_gib") > 0);
+	assert_true(number(v, "canary_scan_ns_per_gib") > 0);
+	assert_true(number(v, "canary_share") > 0);
+	/* a mismatch is made in each run, and found */
+	assert_true(!json_object_get(v, "checksum_ratio") ==
+		    !strcmp(checksum, "none"));
+	if (!strcmp(checksum, "none"))
+		return;
+	assert_true(number(v, "none_gbps") > 0);
+	assert_true(number(v, "checksum_ratio") > 0);
+	assert_true(number(v, "receive_checksum_ratio") > 0);
+	assert_int_equal(number(v, "wrong_checksums_caught"), 2);
 }
 
 static void test_recv(void **state)
@@ -227,12 +245,38 @@ static void test_recv(void **state)
 			     "--seconds 0.2 --repeats 1 --pool 16M"),
 			 0);
 	assert_int_equal(parse(v), 4);
-	check_recv(v[0], 65536, 1);
-	check_recv(v[1], 65536, 3);
-	check_recv(v[2], 1000000, 1);
-	check_recv(v[3], 1000000, 3);
+	check_recv(v[0], 65536, 1, "none");
+	check_recv(v[1], 65536, 3, "none");
+	check_recv(v[2], 1000000, 1, "none");
+	check_recv(v[3], 1000000, 3, "none");
+	assert_int_equal(number(v[3], "canary_item_len"), 1000000);
 	for (int i = 0; i < 4; i++)
 		json_decref(v[i]);
+}
+
+/* Rooms become READY with a right checksum, over connections that interleave,
+ * and fail with a wrong one: else the run fails. */
+static void test_recv_checksum(void **state)
+{
+	static const char *const kinds[] = { "crc32c", "adler32" };
+	json_t *v[LINES_MAX];
+	char args[256];
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		snprintf(args, sizeof(args),
+			 "recv --json --size 100000 --connections 1,3 "
+			 "--seconds 0.1 --repeats 1 --pool 8M --item-len 576 "
+			 "--checksum %s",
+			 kinds[i]);
+		assert_int_equal(run(args), 0);
+		assert_int_equal(parse(v), 2);
+		for (int k = 0; k < 2; k++) {
+			check_recv(v[k], 100000, k ? 3 : 1, kinds[i]);
+			assert_int_equal(number(v[k], "canary_item_len"), 576);
+			json_decref(v[k]);
+		}
+	}
 }
 
 static void test_recv_engines(void **state)
@@ -246,7 +290,7 @@ static void test_recv_engines(void **state)
 			     "--engine sock"),
 			 0);
 	assert_int_equal(parse(v), 1);
-	check_recv(v[0], 256 << 10, 2);
+	check_recv(v[0], 256 << 10, 2, "none");
 	assert_string_equal(text(v[0], "engine"), "tcp/sock");
 	json_decref(v[0]);
 	rc = run("recv --json --size 256K --connections 2 --seconds 0.2 "
@@ -270,7 +314,13 @@ static void test_recv_table(void **state)
 			 0);
 	assert_non_null(strstr(out, "ours_gbps"));
 	assert_non_null(strstr(out, "64.0 KiB"));
+	assert_non_null(strstr(out, "canary_scan_ns_per_gib"));
+	assert_null(strstr(out, "checksum_ratio"));
 	assert_null(strchr(out, '{'));
+	assert_int_equal(run("recv --size 64K --connections 1 --seconds 0.05 "
+			     "--repeats 1 --pool 4M --checksum crc32c"),
+			 0);
+	assert_non_null(strstr(out, "receive_checksum_ratio"));
 }
 
 static void test_rooms(void **state)
@@ -306,6 +356,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_not_built),
 		cmocka_unit_test(test_pool),
 		cmocka_unit_test(test_recv),
+		cmocka_unit_test(test_recv_checksum),
 		cmocka_unit_test(test_recv_engines),
 		cmocka_unit_test(test_recv_table),
 		cmocka_unit_test(test_rooms),
