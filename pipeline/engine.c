@@ -5,9 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "lib/assert.h"
 #include "lib/clock.h"
@@ -59,11 +57,13 @@ static int attach_slots(struct kvs_engine *e)
 	return 0;
 }
 
-static void engine_free(struct kvs_engine *e)
+void kvs_eng_free(struct kvs_engine *e)
 {
-	kvs_eng_unmap(e);
-	if (e->fd >= 0)
-		close(e->fd);
+	for (uint32_t i = 0; e->rooms && i < e->n_slots; i++)
+		if (e->rooms[i])
+			kvs_eng_room_free(e, e->rooms[i]);
+	if (e->port)
+		e->port->free(e);
 	free(e->previous);
 	free(e->local);
 	free(e->rooms);
@@ -73,20 +73,15 @@ static void engine_free(struct kvs_engine *e)
 	free(e);
 }
 
-int kvs_engine_attach(const struct kvs_engine_opts *o, struct kvs_engine **ret,
-		      char *err, size_t errlen)
+int kvs_eng_new(const struct kvs_engine_opts *o, struct kvs_engine **ret,
+		char *err, size_t errlen)
 {
-	uint64_t now = kvs_clock_now(&kvs_clock_real);
-	uint64_t timeout, deadline;
 	struct kvs_engine *e;
 	int res;
 
 	res = attach_opts(o, err, errlen);
 	if (res)
 		return res;
-	timeout = o->timeout ? o->timeout : ENGINE_TIMEOUT;
-	deadline = timeout > KVS_TIME_NEVER - now ? KVS_TIME_NEVER
-						  : now + timeout;
 	e = calloc(1, sizeof(*e));
 	if (!e) {
 		snprintf(err, errlen, "out of memory");
@@ -100,29 +95,83 @@ int kvs_engine_attach(const struct kvs_engine_opts *o, struct kvs_engine **ret,
 	res = kvs_layout_dup(o->layout, &e->layout);
 	if (res) {
 		snprintf(err, errlen, "out of memory");
-		goto out_free;
+		kvs_eng_free(e);
+		return res;
 	}
 	for (uint32_t b = 0; b < e->layout->n_buffers; b++)
 		e->fixed_buffers +=
 			!kvs_buffer_kind_is_paged(e->layout->buffers[b].kind);
-	res = kvs_eng_connect(o->socket ? o->socket : ENGINE_SOCKET, deadline,
-			      &e->fd, err, errlen);
-	if (res)
-		goto out_free;
-	res = kvs_eng_handshake(e, o, deadline, err, errlen);
-	if (res)
-		goto out_free;
-	res = attach_slots(e);
-	if (res) {
+	*ret = e;
+	return 0;
+}
+
+static int attach_refused(const struct kvs_packet_refused *p, size_t len,
+			  char *err, size_t errlen)
+{
+	if (len != sizeof(*p) || p->err <= 0 || p->err > 4095) {
+		snprintf(err, errlen, "the daemon sent a malformed refusal");
+		return -EPROTO;
+	}
+	snprintf(err, errlen, "%.*s", (int)sizeof(p->text) - 1, p->text);
+	return -p->err;
+}
+
+int kvs_eng_answer(struct kvs_engine *e, size_t len, char *err, size_t errlen)
+{
+	const struct kvs_packet_attached *p = (const void *)&e->buf;
+	int ret;
+
+	if (len >= sizeof(p->h) && p->h.magic == KVS_ATTACH_MAGIC &&
+	    p->h.type == KVS_PACKET_REFUSED)
+		return attach_refused((const void *)&e->buf, len, err, errlen);
+	if (len != sizeof(*p) || p->h.magic != KVS_ATTACH_MAGIC ||
+	    p->h.type != KVS_PACKET_ATTACHED) {
+		snprintf(err, errlen, "the daemon's answer is malformed");
+		return -EPROTO;
+	}
+	ret = e->port->map(e, p, err, errlen);
+	if (ret)
+		return ret;
+	ret = attach_slots(e);
+	if (ret)
 		snprintf(err, errlen, "out of memory");
-		goto out_free;
+	return ret;
+}
+
+int kvs_engine_attach(const struct kvs_engine_opts *o, struct kvs_engine **ret,
+		      char *err, size_t errlen)
+{
+	uint64_t now = kvs_clock_now(&kvs_clock_real);
+	uint64_t timeout, deadline;
+	struct kvs_engine *e;
+	int res;
+
+	res = kvs_eng_new(o, &e, err, errlen);
+	if (res)
+		return res;
+	timeout = o->timeout ? o->timeout : ENGINE_TIMEOUT;
+	deadline = timeout > KVS_TIME_NEVER - now ? KVS_TIME_NEVER
+						  : now + timeout;
+	res = kvs_eng_connect(e, o->socket ? o->socket : ENGINE_SOCKET,
+			      deadline, err, errlen);
+	if (!res)
+		res = kvs_eng_handshake(e, o, deadline, err, errlen);
+	if (res) {
+		kvs_eng_free(e);
+		return res;
 	}
 	*ret = e;
 	return 0;
+}
 
-out_free:
-	engine_free(e);
-	return res;
+/* True: it is said, or there is nobody to say it to. */
+bool kvs_eng_goodbye(struct kvs_engine *e)
+{
+	struct kvs_packet p = { KVS_ATTACH_MAGIC, KVS_PACKET_DETACH };
+
+	kvs_eng_flush(e);
+	return kvs_list_empty(&e->out) &&
+	       kvs_eng_send(e, &p, sizeof(p)) != -EAGAIN;
 }
 
 /* What it still owes, for a moment: a daemon that does not read is told by
@@ -130,17 +179,22 @@ out_free:
 static void detach_goodbye(struct kvs_engine *e)
 {
 	const struct timespec nap = { .tv_nsec = (long)ENGINE_NAP };
-	struct kvs_packet p = { KVS_ATTACH_MAGIC, KVS_PACKET_DETACH };
 	uint64_t end = kvs_clock_now(&kvs_clock_real) + ENGINE_GOODBYE;
 
-	for (;;) {
-		kvs_eng_flush(e);
-		if (kvs_list_empty(&e->out) &&
-		    kvs_eng_send(e, &p, sizeof(p)) != -EAGAIN)
-			return;
+	while (!kvs_eng_goodbye(e)) {
 		if (kvs_clock_now(&kvs_clock_real) >= end)
 			return;
 		(void)nanosleep(&nap, NULL);
+	}
+}
+
+void kvs_eng_give_up(struct kvs_engine *e)
+{
+	for (uint32_t i = 0; i < e->n_slots; i++) {
+		kvs_handle h = { .slot = i + 1, .previous = e->previous[i] };
+
+		if (e->rooms[i])
+			(void)kvs_engine_abort(e, &h);
 	}
 }
 
@@ -151,12 +205,7 @@ void kvs_engine_detach(struct kvs_engine *e)
 	if (!e)
 		return;
 	KVS_CHECK_MAGIC(e, ENGINE_MAGIC);
-	for (uint32_t i = 0; i < e->n_slots; i++) {
-		kvs_handle h = { .slot = i + 1, .previous = e->previous[i] };
-
-		if (e->rooms[i])
-			(void)kvs_engine_abort(e, &h);
-	}
+	kvs_eng_give_up(e);
 	for (;;) {
 		(void)kvs_engine_progress(e);
 		if (kvs_list_empty(&e->active))
@@ -164,11 +213,8 @@ void kvs_engine_detach(struct kvs_engine *e)
 		(void)nanosleep(&nap, NULL);
 	}
 	detach_goodbye(e);
-	for (uint32_t i = 0; i < e->n_slots; i++)
-		if (e->rooms[i])
-			kvs_eng_room_free(e, e->rooms[i]);
 	kvs_eng_devices_forget(e);
-	engine_free(e);
+	kvs_eng_free(e);
 }
 
 static enum kvs_status poll_failed(int err, int *ret_err)

@@ -22,12 +22,56 @@ static int connect_failed(const char *path, int err, char *text, size_t len)
 	return -err;
 }
 
-int kvs_eng_connect(const char *path, uint64_t deadline, int *ret, char *err,
-		    size_t errlen)
+static int socket_send(struct kvs_engine *e, const void *p, size_t len)
+{
+	if (send(e->fd, p, len, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
+		return 0;
+	if (errno == EINTR || errno == ENOBUFS)
+		return -EAGAIN;
+	return -errno;
+}
+
+static ssize_t socket_receive(struct kvs_engine *e, bool *ret_cut)
+{
+	struct iovec iov = { &e->buf, sizeof(e->buf) };
+	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
+	ssize_t got;
+
+	/* ECONNRESET: the daemon died with our packets unread; its own last
+	 * ones are still here. */
+	do {
+		got = recvmsg(e->fd, &mh, MSG_DONTWAIT);
+	} while (got < 0 && (errno == EINTR || errno == ECONNRESET));
+	*ret_cut = mh.msg_flags & MSG_TRUNC;
+	return got < 0 ? -errno : got;
+}
+
+/* Not closed: the number is still in the caller's poll set. */
+static void socket_shut(struct kvs_engine *e)
+{
+	(void)shutdown(e->fd, SHUT_RDWR);
+}
+
+static void socket_free(struct kvs_engine *e)
+{
+	kvs_eng_unmap(e);
+	close(e->fd);
+}
+
+static const struct kvs_eng_port socket_port = {
+	.send = socket_send,
+	.receive = socket_receive,
+	.shut = socket_shut,
+	.map = kvs_eng_map,
+	.free = socket_free,
+};
+
+int kvs_eng_connect(struct kvs_engine *e, const char *path, uint64_t deadline,
+		    char *err, size_t errlen)
 {
 	const struct timespec nap = { .tv_nsec = (long)ATTACH_RETRY };
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
-	int fd, e;
+	int fd, ret;
 
 	if (strlen(path) >= sizeof(sa.sun_path)) {
 		snprintf(err, errlen, "%s: longer than %zu bytes", path,
@@ -40,17 +84,18 @@ int kvs_eng_connect(const char *path, uint64_t deadline, int *ret, char *err,
 		return connect_failed(path, errno, err, errlen);
 	/* EAGAIN: its backlog is full, and nothing tells when it is not. */
 	while (connect(fd, (struct sockaddr *)&sa, sizeof(sa))) {
-		e = errno;
-		if (e == EAGAIN && kvs_clock_now(&kvs_clock_real) >= deadline)
-			e = ETIMEDOUT;
-		if (e != EAGAIN && e != EINTR) {
+		ret = errno;
+		if (ret == EAGAIN && kvs_clock_now(&kvs_clock_real) >= deadline)
+			ret = ETIMEDOUT;
+		if (ret != EAGAIN && ret != EINTR) {
 			close(fd);
-			return connect_failed(path, e, err, errlen);
+			return connect_failed(path, ret, err, errlen);
 		}
-		if (e == EAGAIN)
+		if (ret == EAGAIN)
 			(void)nanosleep(&nap, NULL);
 	}
-	*ret = fd;
+	e->fd = fd;
+	e->port = &socket_port;
 	return 0;
 }
 
@@ -106,17 +151,17 @@ static int attach_send(struct kvs_engine *e, const void *p, size_t len,
 	return ret == -EPIPE ? -ECONNRESET : ret;
 }
 
-static int attach_offer(struct kvs_engine *e, const struct kvs_engine_opts *o,
-			uint64_t deadline)
+struct kvs_packet_attach *kvs_eng_offer(const struct kvs_engine *e,
+					const struct kvs_engine_opts *o,
+					size_t *ret_len)
 {
 	const struct kvs_layout *l = e->layout;
 	size_t len = sizeof(struct kvs_packet_attach) +
 		     l->n_buffers * sizeof(l->buffers[0]);
 	struct kvs_packet_attach *p = calloc(1, len);
-	int ret;
 
 	if (!p)
-		return -ENOMEM;
+		return NULL;
 	p->h.magic = KVS_ATTACH_MAGIC;
 	p->h.type = KVS_PACKET_ATTACH;
 	p->version = KVS_ATTACH_VERSION;
@@ -130,36 +175,8 @@ static int attach_offer(struct kvs_engine *e, const struct kvs_engine_opts *o,
 	p->capacity = l->capacity;
 	p->max_context = l->max_context;
 	memcpy(p->buffers, l->buffers, l->n_buffers * sizeof(l->buffers[0]));
-	ret = attach_send(e, p, len, deadline);
-	free(p);
-	return ret;
-}
-
-static int attach_refused(const struct kvs_packet_refused *p, size_t len,
-			  char *err, size_t errlen)
-{
-	if (len != sizeof(*p) || p->err <= 0 || p->err > 4095) {
-		snprintf(err, errlen, "the daemon sent a malformed refusal");
-		return -EPROTO;
-	}
-	snprintf(err, errlen, "%.*s", (int)sizeof(p->text) - 1, p->text);
-	return -p->err;
-}
-
-static int attach_answer(struct kvs_engine *e, size_t len, const int *fds,
-			 unsigned int n_fds, char *err, size_t errlen)
-{
-	const struct kvs_packet_attached *p = (const void *)&e->buf;
-
-	if (len >= sizeof(p->h) && p->h.magic == KVS_ATTACH_MAGIC &&
-	    p->h.type == KVS_PACKET_REFUSED)
-		return attach_refused((const void *)&e->buf, len, err, errlen);
-	if (len != sizeof(*p) || p->h.magic != KVS_ATTACH_MAGIC ||
-	    p->h.type != KVS_PACKET_ATTACHED) {
-		snprintf(err, errlen, "the daemon's answer is malformed");
-		return -EPROTO;
-	}
-	return kvs_eng_map(e, p, fds, n_fds, err, errlen);
+	*ret_len = len;
+	return p;
 }
 
 static unsigned int attach_take_fds(struct msghdr *mh, int *fds,
@@ -195,12 +212,14 @@ int kvs_eng_handshake(struct kvs_engine *e, const struct kvs_engine_opts *o,
 			     .msg_iovlen = 1,
 			     .msg_control = &ctl,
 			     .msg_controllen = sizeof(ctl) };
-	int fds[1 + KVS_ATTACH_POOLS_MAX];
-	unsigned int n_fds;
+	struct kvs_packet_attach *p;
 	ssize_t n = 0;
+	size_t len;
 	int ret;
 
-	ret = attach_offer(e, o, deadline);
+	p = kvs_eng_offer(e, o, &len);
+	ret = p ? attach_send(e, p, len, deadline) : -ENOMEM;
+	free(p);
 	/* A refusal may have overtaken the failed send: read it first. */
 	if (ret && ret != -ECONNRESET)
 		goto out;
@@ -214,15 +233,15 @@ int kvs_eng_handshake(struct kvs_engine *e, const struct kvs_engine_opts *o,
 		ret = n ? -errno : -ECONNRESET;
 		goto out;
 	}
-	n_fds = attach_take_fds(&mh, fds, KVS_ARRAY_SIZE(fds));
+	e->n_fds = attach_take_fds(&mh, e->fds, KVS_ARRAY_SIZE(e->fds));
 	if (mh.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
 		snprintf(err, errlen, "the daemon's answer was cut");
 		ret = -EPROTO;
 	} else {
-		ret = attach_answer(e, (size_t)n, fds, n_fds, err, errlen);
+		ret = kvs_eng_answer(e, (size_t)n, err, errlen);
 	}
-	for (unsigned int i = 0; i < n_fds; i++)
-		close(fds[i]);
+	while (e->n_fds)
+		close(e->fds[--e->n_fds]);
 	return ret;
 
 out:

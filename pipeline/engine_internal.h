@@ -30,6 +30,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "gpu/device.h"
 #include "kvstage/engine.h"
@@ -98,9 +99,34 @@ struct kvs_eng_pool {
 	bool writable;
 };
 
+/**
+ * struct kvs_eng_port - how the daemon is reached
+ * @send: one packet: 0; -EAGAIN not now; other: the connection is broken
+ * @receive: the next packet, into e->buf: its bytes; -EAGAIN there is none; 0
+ *           or other: the end; *@ret_cut: only a part of it was taken
+ * @shut: no packets any more, either way; what names it stays
+ * @map: what came with ATTACHED: set the words and pools that @p announces:
+ *       0 or -errno with @err
+ * @free: what is left of it, words and pools included
+ *
+ * None blocks. The library's is a socket (engine_attach.c, engine_map.c).
+ */
+struct kvs_eng_port {
+	int (*send)(struct kvs_engine *e, const void *p, size_t len);
+	ssize_t (*receive)(struct kvs_engine *e, bool *ret_cut);
+	void (*shut)(struct kvs_engine *e);
+	int (*map)(struct kvs_engine *e, const struct kvs_packet_attached *p,
+		   char *err, size_t errlen);
+	void (*free)(struct kvs_engine *e);
+};
+
 struct kvs_engine {
 	uint32_t magic;
+	const struct kvs_eng_port *port;
+	void *port_arg; /* the port's; so are the next three */
 	int fd;
+	int fds[1 + KVS_ATTACH_POOLS_MAX]; /* came with the packet in buf */
+	unsigned int n_fds;
 	bool gone; /* the daemon, or the connection to it */
 	struct kvs_layout *layout;
 	uint32_t fixed_buffers; /* of the layout, not paged */
@@ -136,23 +162,41 @@ static inline uint64_t kvs_eng_word(const struct kvs_engine *e, uint32_t slot)
 	return atomic_load_explicit(&e->words[slot], memory_order_acquire);
 }
 
+/*
+ * engine.c. Attaching is: new, then ATTACH (kvs_eng_offer()) goes out through
+ * the port, then its answer is in e->buf (kvs_eng_answer()). Detaching: give
+ * up, progress until nothing is active, then goodbye until it says true, then
+ * free. Who free()s at any time acts the end of the process.
+ */
+/* 0; -EINVAL, -ENOMEM with @err. The port is the caller's to set. */
+int kvs_eng_new(const struct kvs_engine_opts *o, struct kvs_engine **ret,
+		char *err, size_t errlen);
+/* ATTACH, @ret_len bytes; the caller frees it. NULL: no memory. */
+struct kvs_packet_attach *kvs_eng_offer(const struct kvs_engine *e,
+					const struct kvs_engine_opts *o,
+					size_t *ret_len);
+/* 0, attached; -errno with @err. */
+int kvs_eng_answer(struct kvs_engine *e, size_t len, char *err, size_t errlen);
+void kvs_eng_give_up(struct kvs_engine *e);
+bool kvs_eng_goodbye(struct kvs_engine *e);
+void kvs_eng_free(struct kvs_engine *e);
+
 /* engine_attach.c: connect, ATTACH, ATTACHED. @deadline: ns. */
-int kvs_eng_connect(const char *path, uint64_t deadline, int *ret, char *err,
-		    size_t errlen);
+int kvs_eng_connect(struct kvs_engine *e, const char *path, uint64_t deadline,
+		    char *err, size_t errlen);
 int kvs_eng_handshake(struct kvs_engine *e, const struct kvs_engine_opts *o,
 		      uint64_t deadline, char *err, size_t errlen);
 
 /**
  * kvs_eng_map() - check and map what came with ATTACHED
- * @e: gets pools, words, n_slots
+ * @e: gets pools, words, n_slots; its descriptors: status page, then one a
+ *     pool
  * @p: the packet, of sufficient length
- * @fds: status page, then a descriptor a pool; stays the caller's
- * @n_fds: how many came
  * Return: 0; -EPROTO what came is not what was announced, or could change
  * under us (@err says what); -ENOMEM and others of mmap().
  */
 int kvs_eng_map(struct kvs_engine *e, const struct kvs_packet_attached *p,
-		const int *fds, unsigned int n_fds, char *err, size_t errlen);
+		char *err, size_t errlen);
 void kvs_eng_unmap(struct kvs_engine *e);
 
 /* engine_packet.c */

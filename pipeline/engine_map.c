@@ -113,19 +113,19 @@ static int map_pool(struct kvs_engine *e, const struct kvs_packet_attached *p,
 }
 
 int kvs_eng_map(struct kvs_engine *e, const struct kvs_packet_attached *p,
-		const int *fds, unsigned int n_fds, char *err, size_t errlen)
+		char *err, size_t errlen)
 {
 	int ret;
 
 	if (!p->n_pools || p->n_pools > KVS_ATTACH_POOLS_MAX ||
-	    n_fds != 1 + p->n_pools) {
+	    e->n_fds != 1 + p->n_pools) {
 		snprintf(err, errlen, "%u pools announced, %u descriptors came",
-			 p->n_pools, n_fds);
+			 p->n_pools, e->n_fds);
 		return -EPROTO;
 	}
-	ret = map_status(e, p, fds[0], err, errlen);
+	ret = map_status(e, p, e->fds[0], err, errlen);
 	for (unsigned int i = 0; !ret && i < p->n_pools; i++)
-		ret = map_pool(e, p, i, fds[1 + i], err, errlen);
+		ret = map_pool(e, p, i, e->fds[1 + i], err, errlen);
 	return ret;
 }
 

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "pipeline/engine_internal.h"
 
@@ -13,8 +12,7 @@ void kvs_eng_lost(struct kvs_engine *e, const char *why)
 	if (e->gone)
 		return;
 	e->gone = true;
-	/* Not closed: the number is still in the caller's poll set. */
-	(void)shutdown(e->fd, SHUT_RDWR);
+	e->port->shut(e);
 	for (uint32_t i = 0; i < e->n_slots; i++) {
 		struct kvs_eng_room *r = e->rooms[i];
 		uint64_t w;
@@ -41,12 +39,13 @@ void kvs_eng_lost(struct kvs_engine *e, const char *why)
 
 int kvs_eng_send(struct kvs_engine *e, const void *p, size_t len)
 {
+	int ret;
+
 	if (e->gone)
 		return -ECONNRESET;
-	if (send(e->fd, p, len, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
-		return 0;
-	if (errno == EAGAIN || errno == EINTR || errno == ENOBUFS)
-		return -EAGAIN;
+	ret = e->port->send(e, p, len);
+	if (!ret || ret == -EAGAIN)
+		return ret;
 	kvs_eng_lost(e, "the daemon closed the connection");
 	return -ECONNRESET;
 }
@@ -171,10 +170,9 @@ static int packet_failed(struct kvs_engine *e, size_t len)
 	return 0;
 }
 
-static int packet_take(struct kvs_engine *e, size_t len, int flags)
+static int packet_take(struct kvs_engine *e, size_t len, bool cut)
 {
-	if (len < sizeof(e->buf.h) || (flags & MSG_TRUNC) ||
-	    e->buf.h.magic != KVS_ATTACH_MAGIC)
+	if (len < sizeof(e->buf.h) || cut || e->buf.h.magic != KVS_ATTACH_MAGIC)
 		return -EPROTO;
 	switch ((enum kvs_packet_type)e->buf.h.type) {
 	case KVS_PACKET_READY:
@@ -203,21 +201,14 @@ int kvs_eng_receive(struct kvs_engine *e)
 	int n = 0;
 
 	while (!e->gone && most--) {
-		struct iovec iov = { &e->buf, sizeof(e->buf) };
-		struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
-		ssize_t got = recvmsg(e->fd, &mh, MSG_DONTWAIT);
+		bool cut = false;
+		ssize_t got = e->port->receive(e, &cut);
 
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0 && errno == EAGAIN)
+		if (got == -EAGAIN)
 			break;
-		/* The daemon died with our packets unread; its own last ones
-		 * are still here. */
-		if (got < 0 && errno == ECONNRESET)
-			continue;
 		if (got <= 0)
 			kvs_eng_lost(e, "the daemon closed the connection");
-		else if (packet_take(e, (size_t)got, mh.msg_flags))
+		else if (packet_take(e, (size_t)got, cut))
 			kvs_eng_lost(e, "the daemon sent a malformed packet");
 		else
 			n++;

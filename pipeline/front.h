@@ -101,21 +101,54 @@ struct kvs_engine_out {
 	unsigned char packet[];
 };
 
+struct kvs_front_engine;
+
+/**
+ * struct kvs_front_port - how an engine is reached
+ * @send: one packet: 0; -EAGAIN not now; other: the connection is broken
+ * @want: call kvs_front_engine_flush() when a packet can be sent, or do not
+ * @close: the connection ends; once
+ * @free: what is left, with the engine; @close came before
+ * @identify: at ATTACH: is the process known, and who it says it is? 0 or not
+ * @pages: make its status page, n_slots zeros at words: 0 or -errno
+ * @answer: send ATTACHED, and what goes with it: the page, and a pool for
+ *          each that the packet names: 0 or -errno
+ * @watch_exit: call kvs_front_engine_exited() when its process has exited:
+ *              0 or -errno
+ *
+ * None calls back. The daemon's is a socket (front_socket.c).
+ */
+struct kvs_front_port {
+	int (*send)(struct kvs_front_engine *e, const void *p, size_t len);
+	void (*want)(struct kvs_front_engine *e, bool on);
+	void (*close)(struct kvs_front_engine *e);
+	void (*free)(struct kvs_front_engine *e);
+	int (*identify)(struct kvs_front_engine *e);
+	int (*pages)(struct kvs_front_engine *e);
+	int (*answer)(struct kvs_front_engine *e,
+		      const struct kvs_packet_attached *p,
+		      const struct kvs_region *const *pools);
+	int (*watch_exit)(struct kvs_front_engine *e);
+};
+
 /* An engine process. */
 struct kvs_front_engine {
 	struct kvs_list node;
 	struct kvs_front *f;
+	const struct kvs_front_port *port;
+	void *port_arg; /* the port's; so are the next four */
+	int fd;
+	int pidfd; /* -1 before ATTACH */
+	struct kvs_watch *watch;
+	struct kvs_watch *pid_watch;
 	uint32_t number;
-	int fd; /* -1 after its end of file */
-	int pidfd; /* -1 before ATTACH and after its exit */
+	bool open; /* no end of file yet */
 	pid_t pid;
 	bool attached;
 	bool detached; /* said goodbye */
 	bool exited; /* pidfd readable */
 	uint32_t nodes_left; /* that have not said that nothing is left */
 	bool dead; /* freed at the end of the turn */
-	struct kvs_watch *watch;
-	struct kvs_watch *pid_watch;
 	struct kvs_timer handshake; /* after its loss: how long it lingers */
 	char name[KVS_ENGINE_NAME];
 	struct kvs_layout *layout;
@@ -223,8 +256,20 @@ int kvs_session_match(struct kvs_session *s, const struct kvs_front_engine *e,
 /* front_control.c: messages about rooms */
 int kvs_session_message(struct kvs_session *s, const struct kvs_msg *m);
 
-/* front_engine.c: packets of attached engines */
+/* front_socket.c: where engines come from */
 int kvs_engine_listen(struct kvs_front *f, char *err, size_t errlen);
+
+/* front_engine.c: packets of attached engines */
+/* A connection, which owes its ATTACH: 0; -EAGAIN too many; -ENOMEM. */
+int kvs_front_engine_new(struct kvs_front *f, const struct kvs_front_port *port,
+			 pid_t pid, struct kvs_front_engine **ret);
+/* A packet came; @cut: not all of it. */
+void kvs_front_engine_receive(struct kvs_front_engine *e, const void *buf,
+			      size_t len, bool cut);
+/* Packets can be sent again. */
+void kvs_front_engine_flush(struct kvs_front_engine *e);
+/* Its process is gone. */
+void kvs_front_engine_exited(struct kvs_front_engine *e);
 void kvs_engines_reap(struct kvs_front *f);
 struct kvs_front_engine *kvs_front_engine(struct kvs_front *f, uint32_t number);
 void kvs_front_engine_free(struct kvs_front_engine *e);
@@ -239,8 +284,7 @@ void kvs_front_engine_packet(struct kvs_front_engine *e, const void *buf,
 			     size_t len);
 
 /* front_attach.c: the first packet */
-void kvs_front_attach(struct kvs_front_engine *e, const void *buf, size_t len,
-		      const int *fds, unsigned int n_fds);
+void kvs_front_attach(struct kvs_front_engine *e, const void *buf, size_t len);
 
 /* directory.c: live room ids and OPENs that wait for one */
 int kvs_directory_add(struct kvs_front *f, const struct kvs_room_request *q,

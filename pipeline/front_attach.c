@@ -2,24 +2,15 @@
 /* ATTACH of an engine: what it says of itself is checked, then it gets the
  * status page and the pools. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "lib/log.h"
 #include "lib/rule.h"
 #include "pipeline/front.h"
-#include "pipeline/front_internal.h"
 #include "pipeline/layout.h"
 #include "pipeline/wire_text.h"
-
-#ifndef F_SEAL_FUTURE_WRITE
-#define F_SEAL_FUTURE_WRITE 0x0010
-#endif
 
 static void attach_refuse(struct kvs_front_engine *e, int err, const char *text)
 {
@@ -29,29 +20,10 @@ static void attach_refuse(struct kvs_front_engine *e, int err, const char *text)
 	};
 
 	snprintf(p.text, sizeof(p.text), "%s", text);
-	(void)send(e->fd, &p, sizeof(p), MSG_DONTWAIT | MSG_NOSIGNAL);
+	(void)e->port->send(e, &p, sizeof(p));
 	kvs_log_warn("engine %s (pid %d) refused: %s", e->name, (int)e->pid,
 		     text);
 	kvs_front_engine_lost(e, "refused");
-}
-
-/* Is this descriptor a pidfd of the process on the other side? */
-static int attach_check_pidfd(int fd, pid_t pid)
-{
-	char path[64], line[128];
-	int ret = -EINVAL;
-	long got;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
-	f = fopen(path, "re");
-	if (!f)
-		return -errno;
-	while (fgets(line, sizeof(line), f))
-		if (sscanf(line, "Pid: %ld", &got) == 1)
-			ret = got == (long)pid ? 0 : -EACCES;
-	(void)fclose(f);
-	return ret;
 }
 
 static int attach_layout(struct kvs_front_engine *e,
@@ -135,34 +107,11 @@ static int attach_home(struct kvs_front_engine *e, int node, const char *pci,
 	return -ENXIO;
 }
 
-static int attach_status_page(struct kvs_front_engine *e)
+static int attach_slots(struct kvs_front_engine *e)
 {
-	size_t len;
-	int ret;
-
 	e->n_slots = e->f->settings.engine_slots;
-	len = e->n_slots * sizeof(e->words[0]);
 	e->slots = calloc(e->n_slots, sizeof(e->slots[0]));
-	if (!e->slots)
-		return -ENOMEM;
-	e->status_fd =
-		memfd_create("kvstage-status", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (e->status_fd < 0)
-		return -errno;
-	if (ftruncate(e->status_fd, (off_t)len))
-		return -errno;
-	e->words = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED,
-			e->status_fd, 0);
-	if (e->words == MAP_FAILED) {
-		ret = -errno;
-		e->words = NULL;
-		return ret;
-	}
-	if (fcntl(e->status_fd, F_ADD_SEALS,
-		  F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE |
-			  F_SEAL_SEAL))
-		return -errno;
-	return 0;
+	return e->slots ? e->port->pages(e) : -ENOMEM;
 }
 
 static int attach_answer(struct kvs_front_engine *e)
@@ -174,18 +123,8 @@ static int attach_answer(struct kvs_front_engine *e)
 		.n_slots = e->n_slots,
 		.extent_tokens = e->f->settings.extent_tokens,
 	};
-	union {
-		struct cmsghdr h;
-		char b[CMSG_SPACE((1 + KVS_ATTACH_POOLS_MAX) * sizeof(int))];
-	} ctl = { 0 };
-	struct iovec iov = { &p, sizeof(p) };
-	struct msghdr mh = { .msg_iov = &iov,
-			     .msg_iovlen = 1,
-			     .msg_control = &ctl };
-	int fds[1 + KVS_ATTACH_POOLS_MAX];
-	unsigned int n = 0;
+	const struct kvs_region *pools[KVS_ATTACH_POOLS_MAX];
 
-	fds[n++] = e->status_fd;
 	/* Receive pools first: their place is the node's index. */
 	for (int off = 0; off < 2; off++) {
 		for (unsigned int i = 0; i < e->f->n_nodes; i++) {
@@ -199,17 +138,10 @@ static int attach_answer(struct kvs_front_engine *e)
 			p.pools[p.n_pools].page_size = g->page_size;
 			p.pools[p.n_pools].node = nd->numa;
 			p.pools[p.n_pools].writable = (uint32_t)off;
-			p.n_pools++;
-			fds[n++] = g->fd;
+			pools[p.n_pools++] = g;
 		}
 	}
-	mh.msg_controllen = CMSG_SPACE(n * sizeof(int));
-	ctl.h.cmsg_level = SOL_SOCKET;
-	ctl.h.cmsg_type = SCM_RIGHTS;
-	ctl.h.cmsg_len = CMSG_LEN(n * sizeof(int));
-	memcpy(CMSG_DATA(&ctl.h), fds, n * sizeof(int));
-	return sendmsg(e->fd, &mh, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno
-								    : 0;
+	return e->port->answer(e, &p, pools);
 }
 
 static unsigned int engines_attached(const struct kvs_front *f)
@@ -218,14 +150,14 @@ static unsigned int engines_attached(const struct kvs_front *f)
 	unsigned int n = 0;
 
 	kvs_list_for_each_entry(e, &f->engines, node)
-		n += e->attached && e->fd >= 0;
+		n += e->attached && e->open;
 	return n;
 }
 
 /* Everything that can be refused, with a text for the engine. */
 static int attach_check(struct kvs_front_engine *e,
 			const struct kvs_packet_attach *a, size_t len,
-			unsigned int n_fds, char *err, size_t errlen)
+			char *err, size_t errlen)
 {
 	int ret;
 
@@ -248,7 +180,7 @@ static int attach_check(struct kvs_front_engine *e,
 		snprintf(err, errlen, "the daemon is going down");
 		return -ESHUTDOWN;
 	}
-	if (n_fds != 1 || attach_check_pidfd(e->pidfd, e->pid)) {
+	if (e->port->identify(e)) {
 		snprintf(err, errlen,
 			 "the descriptor passed is not a pidfd of "
 			 "the attaching process");
@@ -268,27 +200,22 @@ static int attach_check(struct kvs_front_engine *e,
 	ret = attach_capacity(e, err, errlen);
 	if (ret)
 		return ret;
-	return attach_status_page(e);
+	return attach_slots(e);
 }
 
-void kvs_front_attach(struct kvs_front_engine *e, const void *buf, size_t len,
-		      const int *fds, unsigned int n_fds)
+void kvs_front_attach(struct kvs_front_engine *e, const void *buf, size_t len)
 {
 	const struct kvs_packet_attach *a = buf;
 	char text[256];
 	int ret;
 
-	for (unsigned int i = 1; i < n_fds; i++)
-		close(fds[i]);
-	if (n_fds)
-		e->pidfd = fds[0];
-	ret = attach_check(e, a, len, n_fds, text, sizeof(text));
+	ret = attach_check(e, a, len, text, sizeof(text));
 	if (ret) {
 		e->f->protocol_errors[KVS_PROTO_ENGINE] += ret == -EPROTO;
 		attach_refuse(e, -ret, text);
 		return;
 	}
-	if (kvs_front_engine_watch_pid(e)) {
+	if (e->port->watch_exit(e)) {
 		attach_refuse(e, ENOMEM, "out of memory");
 		return;
 	}

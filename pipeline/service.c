@@ -233,7 +233,7 @@ static void front_snapshot(void *ctx, void *arg)
 	r->ready = !f->draining;
 	r->sessions = f->n_sessions;
 	kvs_list_for_each_entry(e, &f->engines, node)
-		r->engines += e->attached && e->fd >= 0;
+		r->engines += e->attached && e->open;
 	kvs_transport_stats(f->transport, &st);
 	r->connections_refused = st.refused_limit + st.refused_fds;
 	memcpy(r->protocol_errors, f->protocol_errors,
