@@ -185,7 +185,9 @@ static const char *kvs_check_abort(const struct kvs_msg_abort *m,
 	/* an acknowledgement has nothing to complain of */
 	if ((type != KVS_WIRE_ABORT_ACK || m->err) && kvs_check_err(m->err))
 		return kvs_value;
-	return kvs_check_room(m->room, m->generation, true, m->rank);
+	/* one without a generation proves nothing, and is counted as such */
+	return kvs_check_room(m->room, m->generation,
+			      type != KVS_WIRE_ABORT_ACK, m->rank);
 }
 
 static const char *kvs_check_msg(const struct kvs_msg *m)

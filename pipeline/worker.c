@@ -348,10 +348,79 @@ static struct kvs_room_rank *worker_rank(struct kvs_worker *w,
 	return *ret_foreign ? NULL : &r->ranks[rank];
 }
 
+/* This rank has another attempt of the room under way. */
+static bool worker_other_attempt(const struct kvs_worker_session *s,
+				 const struct kvs_msg_abort *m)
+{
+	struct kvs_room_rank *k;
+
+	kvs_list_for_each_entry(k, &s->ranks, session_node)
+		if (k->room->id == m->room &&
+		    k->room->generation != m->generation)
+			return true;
+	return false;
+}
+
+static enum kvs_ack_ignored worker_ack_why(int err)
+{
+	switch (err) {
+	case -ESTALE:
+		return KVS_ACK_IGNORED_STALE;
+	case -EINVAL:
+		return KVS_ACK_IGNORED_MALFORMED;
+	case -EALREADY:
+		return KVS_ACK_IGNORED_DUPLICATE;
+	case -EBUSY:
+		return KVS_ACK_IGNORED_NOT_ARMED;
+	case -ECANCELED:
+		return KVS_ACK_IGNORED_POISONED;
+	default:
+		return KVS_ACK_IGNORED_UNKNOWN_PARTY;
+	}
+}
+
+/* Its aborts may all wait for the hold's end: the operator is told, once a
+ * peer. */
+static void worker_ack_warn(struct kvs_worker *w, struct kvs_worker_session *s,
+			    const struct kvs_msg_abort *m,
+			    enum kvs_ack_ignored why)
+{
+	struct kvs_worker_session *o;
+	size_t pos = 0;
+
+	if (s->ack_warned)
+		return;
+	s->ack_warned = true;
+	while ((o = kvs_u64map_next(&w->sessions, &pos)))
+		if (o != s && o->ack_warned && !strcmp(o->peer, s->peer))
+			return;
+	kvs_log_warn("%s rank %u: acknowledgement for room %llu gen %llu "
+		     "ignored (%s); more of this peer are only counted, in "
+		     "kvstage_ack_ignored_total",
+		     s->peer, s->rank, (unsigned long long)m->room,
+		     (unsigned long long)m->generation,
+		     kvs_ack_ignored_name[why]);
+}
+
+static void worker_ack_ignore(struct kvs_worker *w,
+			      struct kvs_worker_session *s,
+			      const struct kvs_msg_abort *m)
+{
+	enum kvs_ack_ignored why = KVS_ACK_IGNORED_UNKNOWN_ROOM;
+
+	if (!m->generation)
+		why = KVS_ACK_IGNORED_MALFORMED;
+	else if (worker_other_attempt(s, m))
+		why = KVS_ACK_IGNORED_STALE;
+	w->stats.drains.ack_ignored[why]++;
+	worker_ack_warn(w, s, m, why);
+}
+
 static void worker_ack(struct kvs_worker *w, struct kvs_worker_session *s,
 		       const struct kvs_msg_abort *m)
 {
 	struct kvs_room *r = kvs_u64map_get(&w->rooms, m->generation);
+	int ret;
 
 	/* A room whose drain is over is no room any more, though it is
 	 * deleted only at the end of the turn. Only the very session that
@@ -368,15 +437,17 @@ static void worker_ack(struct kvs_worker *w, struct kvs_worker_session *s,
 			s->acks_not_awaited--;
 			return;
 		}
-		(void)kvs_drain_ack(&r->drain, KVS_PARTY_RANK, m->rank,
+		ret = kvs_drain_ack(&r->drain, KVS_PARTY_RANK, m->rank,
 				    m->generation);
+		if (ret)
+			worker_ack_warn(w, s, m, worker_ack_why(ret));
 		return;
 	}
-	if (s->acks_not_awaited) {
+	if (s->acks_not_awaited && m->generation) {
 		s->acks_not_awaited--;
 		return;
 	}
-	w->stats.drains.ack_ignored[KVS_ACK_IGNORED_UNKNOWN_ROOM]++;
+	worker_ack_ignore(w, s, m);
 }
 
 static void worker_nak(struct kvs_worker *w, struct kvs_worker_session *s,

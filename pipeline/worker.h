@@ -93,6 +93,7 @@ struct kvs_worker_session {
 	char peer[KVS_PEER_NAME];
 	uint32_t rank;
 	bool acks; /* has the drain_ack capability */
+	bool ack_warned; /* that one was ignored; said once a peer */
 	enum kvs_digest_kind digest; /* its LAST carries this one */
 	struct kvs_list ranks; /* struct kvs_room_rank bound to it */
 	uint64_t acks_not_awaited; /* ABORTs sent without waiting for an

@@ -178,7 +178,7 @@ static void reuse_waits_for_the_word(void **state)
 	/* of another generation: counted, and nothing else */
 	assert_int_equal(
 		ps_answer(&p, KVS_WIRE_ABORT_ACK, 1, a.generation + 32), 0);
-	rig_wait(g, rig_acks_ignored(g, KVS_ACK_IGNORED_UNKNOWN_ROOM) == 1);
+	rig_wait(g, rig_acks_ignored(g, KVS_ACK_IGNORED_STALE) == 1);
 	assert_int_equal(rig_bytes(g, KVS_EXTENT_HELD), 31 * PAGE);
 
 	assert_int_equal(ps_answer(&p, KVS_WIRE_ABORT_ACK, 1, a.generation), 0);
@@ -252,8 +252,8 @@ static void retry_under_the_same_id(void **state)
 	assert_int_equal(m.complete.generation, b.generation);
 	pe_wait(&e, &b, KVS_STATUS_READY);
 	assert_int_equal(pe_differ(&e, &b, 31 * TOKENS, 1, 0xbb), 0);
-	/* the room is gone, or about to be */
-	rig_wait(g, rig_acks_ignored(g, KVS_ACK_IGNORED_UNKNOWN_ROOM) +
+	/* attempt 1 is gone, or about to be */
+	rig_wait(g, rig_acks_ignored(g, KVS_ACK_IGNORED_STALE) +
 				    rig_acks_ignored(
 					    g, KVS_ACK_IGNORED_DUPLICATE) ==
 			    1);

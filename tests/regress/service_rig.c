@@ -37,6 +37,8 @@ static void rig_sink(enum kvs_log_level level, const char *line, void *arg)
 
 	if (getenv("KVS_TEST_LOG"))
 		fprintf(stderr, "<%d> %s\n", level, line);
+	if (level == KVS_LOG_WARN)
+		atomic_fetch_add(&g->warnings, 1);
 	if (level > KVS_LOG_ERR)
 		return;
 	if (!atomic_fetch_add(&g->errors, 1))
@@ -49,6 +51,7 @@ void rig_init(struct rig *g, const char *engine, const char *pool)
 
 	memset(g, 0, sizeof(*g));
 	atomic_init(&g->errors, 0);
+	atomic_init(&g->warnings, 0);
 	snprintf(g->dir, sizeof(g->dir), "/tmp/kvs-regress-XXXXXX");
 	assert_non_null(mkdtemp(g->dir));
 	kvs_settings_init(&g->set);
@@ -190,6 +193,11 @@ static RIG_SUM(
 uint64_t rig_admits(const struct rig *g, enum kvs_admit_result r)
 {
 	return worker_admits(g, r) + g->snap->admits[r];
+}
+
+unsigned int rig_warnings(const struct rig *g)
+{
+	return atomic_load(&g->warnings);
 }
 
 uint32_t rig_data_connections(const struct rig *g)

@@ -34,6 +34,7 @@ struct rig {
 	unsigned int port;
 	char dir[64];
 	atomic_uint errors; /* lines logged at level err */
+	atomic_uint warnings; /* at level warn */
 	char first_error[256];
 	bool errors_expected;
 };
@@ -71,6 +72,7 @@ uint64_t rig_done(const struct rig *g);
 uint64_t rig_drains(const struct rig *g, enum kvs_drain_outcome o,
 		    enum kvs_proof p);
 uint64_t rig_acks_ignored(const struct rig *g, enum kvs_ack_ignored why);
+unsigned int rig_warnings(const struct rig *g); /* lines logged so far */
 uint32_t rig_data_connections(const struct rig *g);
 unsigned int rig_rooms(struct rig *g);
 /* The room's listing; false when there is none. Of several (an old attempt

@@ -554,7 +554,7 @@ static void wire_identity(void **state)
 		{ KVS_WIRE_LAST, 40, true },
 		{ KVS_WIRE_COMPLETE, 32, true },
 		{ KVS_WIRE_ABORT, 32, true },
-		{ KVS_WIRE_ABORT_ACK, 32, true },
+		{ KVS_WIRE_ABORT_ACK, 32, false },
 		{ KVS_WIRE_ABORT_NAK, 32, true },
 	};
 	struct bench *b = *state;
