@@ -126,9 +126,9 @@ static const char *kvs_check_grant(const struct kvs_msg_grant *m)
 	if (m->n_extents > KVS_EXTENTS_MAX ||
 	    m->n_extents != (pages + extent_pages - 1) / extent_pages)
 		return kvs_value;
-	if (m->n_keys && m->n_keys != m->n_extents)
+	if (m->n_keys ? m->n_keys != m->n_extents : m->n_places != 0)
 		return kvs_count;
-	return NULL;
+	return m->aux_at && !m->n_keys ? kvs_value : NULL;
 }
 
 static const char *kvs_check_chunk(const struct kvs_msg_chunk *m)
@@ -291,16 +291,42 @@ static const char *kvs_get_open(const struct kvs_wire_open *w,
 	return NULL;
 }
 
+static void kvs_get_keys(const unsigned char *array, uint32_t n,
+			 struct kvs_grant_key *ret)
+{
+	struct kvs_wire_key k;
+
+	for (uint32_t i = 0; i < n; i++) {
+		memcpy(&k, array + i * sizeof(k), sizeof(k));
+		ret[i].addr = (uint64_t)kvs_get32(k.addr_high) << 32 |
+			      kvs_get32(k.addr_low);
+		ret[i].rkey = kvs_get32(k.rkey);
+	}
+}
+
+static void kvs_get_places(const unsigned char *array, uint32_t n,
+			   struct kvs_grant_place *ret)
+{
+	struct kvs_wire_place p;
+
+	for (uint32_t i = 0; i < n; i++) {
+		memcpy(&p, array + i * sizeof(p), sizeof(p));
+		ret[i].full = (uint64_t)kvs_get32(p.full) * KVS_RUN_ALIGN;
+		ret[i].last = (uint64_t)kvs_get32(p.last) * KVS_RUN_ALIGN;
+	}
+}
+
 static const char *kvs_get_grant(const struct kvs_wire_grant *w,
 				 const unsigned char *array, size_t left,
-				 struct kvs_grant_key *keys,
+				 struct kvs_wire_scratch *s,
 				 struct kvs_msg_grant *m)
 {
 	uint32_t n = kvs_get32(w->n_keys);
-	uint32_t i;
+	uint32_t n_places = kvs_get32(w->n_places);
 
-	if (n > KVS_WIRE_GRANT_KEYS_MAX ||
-	    left != (uint64_t)n * sizeof(struct kvs_wire_key))
+	if (n > KVS_WIRE_GRANT_KEYS_MAX || n_places > KVS_LAYOUT_BUFFERS_MAX ||
+	    left != (uint64_t)n * sizeof(struct kvs_wire_key) +
+			    n_places * sizeof(struct kvs_wire_place))
 		return kvs_count;
 	if (kvs_get32(w->reserved))
 		return kvs_value;
@@ -316,16 +342,13 @@ static const char *kvs_get_grant(const struct kvs_wire_grant *w,
 	m->n_layers = kvs_get32(w->n_layers);
 	m->aux_len = kvs_get32(w->aux_len);
 	m->n_keys = n;
-	m->keys = n ? keys : NULL;
-	for (i = 0; i < n; i++) {
-		struct kvs_wire_key k;
-
-		memcpy(&k, array + i * sizeof(k), sizeof(k));
-		if (kvs_get32(k.reserved))
-			return kvs_value;
-		keys[i].addr = kvs_get64(k.addr);
-		keys[i].rkey = kvs_get32(k.rkey);
-	}
+	m->n_places = n_places;
+	m->aux_at = (uint64_t)kvs_get32(w->aux_at) * KVS_RUN_ALIGN;
+	m->keys = n ? s->keys : NULL;
+	m->places = n_places ? s->places : NULL;
+	kvs_get_keys(array, n, s->keys);
+	kvs_get_places(array + n * sizeof(struct kvs_wire_key), n_places,
+		       s->places);
 	return NULL;
 }
 
@@ -427,8 +450,7 @@ static const char *kvs_get_msg(const union kvs_wire_any *w,
 	case KVS_WIRE_OPEN:
 		return kvs_get_open(&w->open, &m->open);
 	case KVS_WIRE_GRANT:
-		return kvs_get_grant(&w->grant, array, left, s->keys,
-				     &m->grant);
+		return kvs_get_grant(&w->grant, array, left, s, &m->grant);
 	case KVS_WIRE_REFUSE:
 		return kvs_get_refuse(&w->refuse, &m->refuse);
 	case KVS_WIRE_CHUNK:
@@ -567,6 +589,8 @@ static void kvs_put_grant(struct kvs_wire_grant *w,
 	w->n_layers = kvs_put32(m->n_layers);
 	w->aux_len = kvs_put32(m->aux_len);
 	w->n_keys = kvs_put32(m->n_keys);
+	w->n_places = kvs_put32(m->n_places);
+	w->aux_at = kvs_put32((uint32_t)(m->aux_at / KVS_RUN_ALIGN));
 }
 
 static void kvs_put_refuse(struct kvs_wire_refuse *w,
@@ -664,6 +688,24 @@ static void kvs_put_msg(union kvs_wire_any *w, const struct kvs_msg *m)
 	}
 }
 
+static bool kvs_place_ok(uint64_t at)
+{
+	return at % KVS_RUN_ALIGN == 0 && at < KVS_GRANT_PLACE_MAX;
+}
+
+static bool kvs_may_grant(const struct kvs_msg_grant *m)
+{
+	if ((m->n_keys && !m->keys) || (m->n_places && !m->places) ||
+	    m->n_keys > KVS_WIRE_GRANT_KEYS_MAX ||
+	    m->n_places > KVS_LAYOUT_BUFFERS_MAX || !kvs_place_ok(m->aux_at))
+		return false;
+	for (uint32_t i = 0; i < m->n_places; i++)
+		if (!kvs_place_ok(m->places[i].full) ||
+		    !kvs_place_ok(m->places[i].last))
+			return false;
+	return true;
+}
+
 /* What only the sending side has to look at. */
 static bool kvs_may_send(const struct kvs_msg *m)
 {
@@ -683,7 +725,33 @@ static bool kvs_may_send(const struct kvs_msg *m)
 		return false;
 	if (m->type == KVS_WIRE_LAYOUT)
 		return !kvs_layout_check(&m->layout.l, err, sizeof(err));
-	return m->type != KVS_WIRE_GRANT || !m->grant.n_keys || m->grant.keys;
+	return m->type != KVS_WIRE_GRANT || kvs_may_grant(&m->grant);
+}
+
+static void kvs_put_grant_arrays(unsigned char *at,
+				 const struct kvs_msg_grant *m)
+{
+	for (uint32_t i = 0; i < m->n_keys; i++) {
+		struct kvs_wire_key w = {
+			.addr_low = kvs_put32((uint32_t)m->keys[i].addr),
+			.addr_high =
+				kvs_put32((uint32_t)(m->keys[i].addr >> 32)),
+			.rkey = kvs_put32(m->keys[i].rkey),
+		};
+
+		memcpy(at, &w, sizeof(w));
+		at += sizeof(w);
+	}
+	for (uint32_t i = 0; i < m->n_places; i++) {
+		const struct kvs_grant_place *p = &m->places[i];
+		struct kvs_wire_place w = {
+			.full = kvs_put32((uint32_t)(p->full / KVS_RUN_ALIGN)),
+			.last = kvs_put32((uint32_t)(p->last / KVS_RUN_ALIGN)),
+		};
+
+		memcpy(at, &w, sizeof(w));
+		at += sizeof(w);
+	}
 }
 
 static void kvs_put_arrays(unsigned char *at, const struct kvs_msg *m)
@@ -704,14 +772,7 @@ static void kvs_put_arrays(unsigned char *at, const struct kvs_msg *m)
 			memcpy(at + i * sizeof(w), &w, sizeof(w));
 		}
 	} else if (m->type == KVS_WIRE_GRANT) {
-		for (i = 0; i < m->grant.n_keys; i++) {
-			struct kvs_wire_key w = {
-				.addr = kvs_put64(m->grant.keys[i].addr),
-				.rkey = kvs_put32(m->grant.keys[i].rkey),
-			};
-
-			memcpy(at + i * sizeof(w), &w, sizeof(w));
-		}
+		kvs_put_grant_arrays(at, &m->grant);
 	}
 }
 
@@ -727,7 +788,8 @@ int kvs_wire_encode(const struct kvs_msg *m, void *buf, size_t cap)
 	if (m->type == KVS_WIRE_LAYOUT)
 		len += m->layout.l.n_buffers * sizeof(struct kvs_wire_buffer);
 	else if (m->type == KVS_WIRE_GRANT)
-		len += m->grant.n_keys * sizeof(struct kvs_wire_key);
+		len += m->grant.n_keys * sizeof(struct kvs_wire_key) +
+		       m->grant.n_places * sizeof(struct kvs_wire_place);
 	if (len > cap)
 		return -ENOBUFS;
 	memset(&w, 0, sizeof(w));

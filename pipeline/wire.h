@@ -16,7 +16,8 @@
  *   OPEN(room, nonce, rank) -------------> parked until the engine's admit
  *          <--------- GRANT | REFUSE       generation, extents, worker
  *   HELLO(data, token, worker) ==========> each data connection
- *   CHUNK + payload =====================> placed directly
+ *   CHUNK + payload =====================> placed directly; or, one-sided:
+ *   write to memory, CHUNK_DONE =========> counted
  *   LAST(totals) ------------------------>
  *          <------------------- COMPLETE   all bytes seen; room sealed
  *   either: ABORT -> ABORT_ACK | ABORT_NAK, ERROR, KEEPALIVE
@@ -30,6 +31,7 @@
 
 #include "kvstage/layout.h"
 #include "pipeline/digest.h"
+#include "pipeline/geometry.h"
 #include "rdma/frame.h"
 #include "rdma/grant.h"
 
@@ -114,6 +116,14 @@ struct kvs_msg_open {
 	uint64_t tokens; /* what the sender believes; 1..KVS_TOKENS_MAX */
 };
 
+/* Where a buffer's run begins, from the start of an extent: a multiple of
+ * KVS_RUN_ALIGN bytes, under KVS_GRANT_PLACE_MAX. */
+struct kvs_grant_place {
+	uint64_t full; /* in a full extent */
+	uint64_t last; /* in the last extent */
+};
+#define KVS_GRANT_PLACE_MAX ((uint64_t)KVS_RUN_ALIGN << 32) /* bytes */
+
 struct kvs_msg_grant {
 	uint64_t room;
 	uint64_t generation;
@@ -126,8 +136,14 @@ struct kvs_msg_grant {
 	uint32_t first_layer; /* what this rank is to send */
 	uint32_t n_layers;
 	uint32_t aux_len; /* bytes this rank is to send */
-	uint32_t n_keys; /* 0 on TCP */
-	struct kvs_grant_key *keys; /* caller-given array */
+	/* One-sided, a rank with bytes to send: n_extents keys, and a place of
+	 * each buffer of its layers in the order of kvs_layout_order(). Else
+	 * none. Caller-given arrays. */
+	uint32_t n_keys;
+	uint32_t n_places;
+	uint64_t aux_at; /* its aux block, in the last extent; like a place */
+	const struct kvs_grant_key *keys;
+	const struct kvs_grant_place *places;
 };
 
 struct kvs_msg_refuse {
@@ -207,6 +223,7 @@ const char *kvs_wire_type_name(unsigned int type); /* "?" if unknown */
 struct kvs_wire_scratch {
 	struct kvs_layer_buffer buffers[KVS_LAYOUT_BUFFERS_MAX];
 	struct kvs_grant_key keys[KVS_WIRE_GRANT_KEYS_MAX];
+	struct kvs_grant_place places[KVS_LAYOUT_BUFFERS_MAX];
 };
 
 /**

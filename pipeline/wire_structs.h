@@ -81,11 +81,17 @@ static_assert(offsetof(struct kvs_wire_open, nonce) == 32, "OPEN.nonce");
 static_assert(offsetof(struct kvs_wire_open, tokens) == 48, "OPEN.tokens");
 
 struct kvs_wire_key {
-	kvs_le64 addr;
+	kvs_le32 addr_low;
+	kvs_le32 addr_high;
 	kvs_le32 rkey;
-	kvs_le32 reserved;
 };
-static_assert(sizeof(struct kvs_wire_key) == 16, "GRANT entry");
+static_assert(sizeof(struct kvs_wire_key) == 12, "GRANT key");
+
+struct kvs_wire_place {
+	kvs_le32 full; /* units of KVS_RUN_ALIGN bytes */
+	kvs_le32 last;
+};
+static_assert(sizeof(struct kvs_wire_place) == 8, "GRANT place");
 
 struct kvs_wire_grant {
 	struct kvs_frame frame;
@@ -101,15 +107,20 @@ struct kvs_wire_grant {
 	kvs_le32 n_layers;
 	kvs_le32 aux_len;
 	kvs_le32 n_keys;
+	kvs_le32 n_places;
+	kvs_le32 aux_at; /* units of KVS_RUN_ALIGN bytes */
 	kvs_le32 reserved;
 	/* then n_keys of struct kvs_wire_key */
+	/* then n_places of struct kvs_wire_place */
 };
-static_assert(sizeof(struct kvs_wire_grant) == 80, "GRANT");
+static_assert(sizeof(struct kvs_wire_grant) == 88, "GRANT");
 static_assert(offsetof(struct kvs_wire_grant, rank) == 40, "GRANT.rank");
 static_assert(offsetof(struct kvs_wire_grant, n_keys) == 72, "GRANT.n_keys");
 static_assert(sizeof(struct kvs_wire_grant) +
 			      KVS_WIRE_GRANT_KEYS_MAX *
-				      sizeof(struct kvs_wire_key) <=
+				      sizeof(struct kvs_wire_key) +
+			      KVS_LAYOUT_BUFFERS_MAX *
+				      sizeof(struct kvs_wire_place) <=
 		      KVS_FRAME_MAX,
 	      "the largest GRANT fits a frame");
 

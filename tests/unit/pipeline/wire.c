@@ -168,7 +168,7 @@ static void wire_sizes(void **state)
 {
 	static const int size[] = {
 		[KVS_WIRE_HELLO] = 128,	    [KVS_WIRE_LAYOUT] = 48 + 12,
-		[KVS_WIRE_OPEN] = 64,	    [KVS_WIRE_GRANT] = 80,
+		[KVS_WIRE_OPEN] = 64,	    [KVS_WIRE_GRANT] = 88,
 		[KVS_WIRE_REFUSE] = 304,    [KVS_WIRE_CHUNK] = 64,
 		[KVS_WIRE_CHUNK_DONE] = 64, [KVS_WIRE_LAST] = 48,
 		[KVS_WIRE_COMPLETE] = 40,   [KVS_WIRE_ABORT] = 296,
@@ -182,8 +182,9 @@ static void wire_sizes(void **state)
 
 	for (type = KVS_WIRE_HELLO; type < KVS_WIRE_TYPE_MAX; type++) {
 		len = encode_random(b, type, 1);
-		if (type == KVS_WIRE_GRANT && b->m.grant.n_keys)
-			len -= 16;
+		if (type == KVS_WIRE_GRANT)
+			len -= (int)(12 * b->m.grant.n_keys +
+				     8 * b->m.grant.n_places);
 		assert_int_equal(len, size[type]);
 		memcpy(&payload, b->buf + 12, 4);
 		if (type == KVS_WIRE_CHUNK)
@@ -264,6 +265,9 @@ static void assert_in_bounds(const struct bench *b)
 		assert_true(m->grant.aux_len <= KVS_AUX_MAX);
 		assert_true(!m->grant.n_keys ||
 			    m->grant.n_keys == m->grant.n_extents);
+		assert_true(m->grant.n_places <= KVS_LAYOUT_BUFFERS_MAX);
+		assert_true(m->grant.n_keys || !m->grant.n_places);
+		assert_true(m->grant.aux_at < KVS_GRANT_PLACE_MAX);
 		break;
 	case KVS_WIRE_REFUSE:
 		assert_room(m->refuse.room, 1, m->refuse.rank);
@@ -455,17 +459,30 @@ static void wire_counts_lie(void **state)
 	}
 	do {
 		len = (size_t)encode_random(b, KVS_WIRE_GRANT, 4);
-	} while (b->m.grant.n_keys != 4);
+	} while (b->m.grant.n_keys != 4 || b->m.grant.n_places != 2);
 	for (i = 0; i < KVS_ARRAY_SIZE(counts); i++) {
 		put(b, 72, counts[i], 4);
 		expect(b, len, "count");
 	}
-	put(b, 72, 0x10000000, 4); /* times 16 is 0 in 32 bits */
+	put(b, 72, 0x40000000, 4); /* times 12 is 0 in 32 bits */
+	expect(b, len, "count");
+	put(b, 72, 4, 4);
+	for (i = 0; i < KVS_ARRAY_SIZE(counts); i++) {
+		put(b, 76, counts[i], 4);
+		expect(b, len, "count");
+	}
+	put(b, 76, 0x20000000, 4); /* times 8 is 0 in 32 bits */
+	expect(b, len, "count");
+	put(b, 76, KVS_LAYOUT_BUFFERS_MAX + 1, 4);
 	expect(b, len, "count");
 	/* as many keys as said, but not one an extent */
-	put(b, 72, 3, 4);
-	put(b, 8, len - 16, 4);
-	expect(b, len - 16, "count");
+	put(b, 72, 2, 4);
+	put(b, 76, 5, 4);
+	expect(b, len, "count");
+	/* places, but no keys */
+	put(b, 72, 0, 4);
+	put(b, 76, 8, 4);
+	expect(b, len, "count");
 }
 
 /* The three identities of the grant's geometry; all must be consistent. */
@@ -623,7 +640,7 @@ static void wire_reserved(void **state)
 		size_t at, width;
 	} v[] = {
 		{ KVS_WIRE_HELLO, 22, 2 },     { KVS_WIRE_OPEN, 60, 4 },
-		{ KVS_WIRE_GRANT, 76, 4 },     { KVS_WIRE_REFUSE, 44, 4 },
+		{ KVS_WIRE_GRANT, 84, 4 },     { KVS_WIRE_REFUSE, 44, 4 },
 		{ KVS_WIRE_CHUNK, 56, 8 },     { KVS_WIRE_CHUNK_DONE, 56, 8 },
 		{ KVS_WIRE_COMPLETE, 36, 4 },  { KVS_WIRE_ERROR, 20, 4 },
 		{ KVS_WIRE_KEEPALIVE, 28, 4 },
@@ -640,8 +657,8 @@ static void wire_reserved(void **state)
 	}
 	do {
 		len = (size_t)encode_random(b, KVS_WIRE_GRANT, 1);
-	} while (!b->m.grant.n_keys);
-	put(b, 80 + 12, 1, 4);
+	} while (b->m.grant.n_keys);
+	put(b, 80, 1, 4); /* an aux place without keys */
 	expect(b, len, "value");
 }
 
@@ -822,6 +839,15 @@ static void wire_encode_refuses(void **state)
 	encode_random(b, KVS_WIRE_GRANT, 4);
 	b->m.grant.n_keys = b->m.grant.n_extents;
 	b->m.grant.keys = NULL;
+	assert_int_equal(kvs_wire_encode(&b->m, b->buf, sizeof(b->buf)),
+			 -EINVAL);
+	do {
+		encode_random(b, KVS_WIRE_GRANT, 4);
+	} while (!b->m.grant.n_places);
+	b->in.places[0].last += 1; /* not on a border */
+	assert_int_equal(kvs_wire_encode(&b->m, b->buf, sizeof(b->buf)),
+			 -EINVAL);
+	b->in.places[0].last = KVS_GRANT_PLACE_MAX;
 	assert_int_equal(kvs_wire_encode(&b->m, b->buf, sizeof(b->buf)),
 			 -EINVAL);
 	encode_random(b, KVS_WIRE_HELLO, 4);

@@ -99,8 +99,13 @@ static void kvs_random_layout(struct kvs_rng *r, uint32_t most,
 	}
 }
 
+static uint64_t kvs_random_place(struct kvs_rng *r)
+{
+	return (kvs_rng_next(r) & UINT32_MAX) * KVS_RUN_ALIGN;
+}
+
 static void kvs_random_grant(struct kvs_rng *r, uint32_t most,
-			     struct kvs_grant_key *keys,
+			     struct kvs_wire_scratch *s,
 			     struct kvs_msg_grant *m)
 {
 	uint64_t pages, extent_pages;
@@ -125,11 +130,18 @@ static void kvs_random_grant(struct kvs_rng *r, uint32_t most,
 	m->aux_len = kvs_u32(r, 0, KVS_AUX_MAX);
 	if (kvs_rng_below(r, 2)) {
 		m->n_keys = m->n_extents;
-		m->keys = keys;
+		m->keys = s->keys;
+		m->n_places = kvs_u32(r, 0, most);
+		m->places = m->n_places ? s->places : NULL;
+		m->aux_at = kvs_random_place(r);
 	}
 	for (i = 0; i < m->n_keys; i++) {
-		keys[i].addr = kvs_rng_next(r);
-		keys[i].rkey = (uint32_t)kvs_rng_next(r);
+		s->keys[i].addr = kvs_rng_next(r);
+		s->keys[i].rkey = (uint32_t)kvs_rng_next(r);
+	}
+	for (i = 0; i < m->n_places; i++) {
+		s->places[i].full = kvs_random_place(r);
+		s->places[i].last = kvs_random_place(r);
 	}
 }
 
@@ -177,7 +189,7 @@ void kvs_wire_random(struct kvs_rng *r, enum kvs_wire_type type, uint32_t most,
 		m->grant.room = room;
 		m->grant.generation = generation;
 		m->grant.rank = rank;
-		kvs_random_grant(r, most, s->keys, &m->grant);
+		kvs_random_grant(r, most, s, &m->grant);
 		break;
 	case KVS_WIRE_REFUSE:
 		m->refuse.room = room;
@@ -263,8 +275,14 @@ static bool kvs_equal_grant(const struct kvs_msg_grant *a,
 	    a->extent_tokens != b->extent_tokens ||
 	    a->n_extents != b->n_extents || a->first_layer != b->first_layer ||
 	    a->n_layers != b->n_layers || a->aux_len != b->aux_len ||
-	    a->n_keys != b->n_keys)
+	    a->n_keys != b->n_keys || a->n_places != b->n_places ||
+	    a->aux_at != b->aux_at)
 		return false;
+	for (i = 0; i < a->n_places; i++) {
+		if (a->places[i].full != b->places[i].full ||
+		    a->places[i].last != b->places[i].last)
+			return false;
+	}
 	for (i = 0; i < a->n_keys; i++) {
 		if (a->keys[i].addr != b->keys[i].addr ||
 		    a->keys[i].rkey != b->keys[i].rkey)
