@@ -97,6 +97,7 @@ int kvs_drain_join(struct kvs_drain *d, struct kvs_party *p)
 		return -EEXIST;
 	KVS_ASSERT(!p->drain && kvs_list_empty(&p->node));
 	if (p->ops->kind != KVS_PARTY_RECEIVE &&
+	    p->ops->kind != KVS_PARTY_READ &&
 	    find_in(&d->parties, p->ops->kind, p->id))
 		return -EEXIST;
 	p->drain = d;
@@ -158,14 +159,21 @@ static void take_out(struct kvs_party *p, enum kvs_proof proof)
 
 	KVS_ASSERT(d->live > 0);
 	KVS_ASSERT(proof < KVS_PROOF_MAX && proof != KVS_PROOF_CANNOT_REVOKE);
+	if (p->acked && proof == KVS_PROOF_GRANT_INVALIDATED)
+		proof = KVS_PROOF_ALL_ACKNOWLEDGED;
 	if (d->left && d->state != KVS_DRAIN_OPEN)
 		d->left(d, p, proof);
 	kvs_list_del(&p->node);
+	/* a second acknowledgement is told by this list */
+	if (p->acked)
+		kvs_list_add_tail(&d->acked, &p->node);
 	p->drain = NULL;
 	d->live--;
 	d->last_proof = proof;
-	if (proof == KVS_PROOF_GRANT_INVALIDATED ||
-	    proof == KVS_PROOF_CONNECTION_TORN_DOWN)
+	/* before it is armed a grant is closed because all is there */
+	if (d->state != KVS_DRAIN_OPEN &&
+	    (proof == KVS_PROOF_GRANT_INVALIDATED ||
+	     proof == KVS_PROOF_CONNECTION_TORN_DOWN))
 		d->revoked = true;
 }
 
@@ -245,6 +253,17 @@ static void revoke_walk(struct kvs_drain *d, bool only_poisoned)
 	settle(d);
 }
 
+void kvs_party_revoke_failed(struct kvs_party *p)
+{
+	struct kvs_drain *d = p->drain;
+
+	if (!d)
+		return;
+	KVS_CHECK_MAGIC(d, DRAIN_MAGIC);
+	p->revoking = false;
+	settle(d);
+}
+
 static void hold_expired(struct kvs_timer *t)
 {
 	struct kvs_drain *d = kvs_container_of(t, struct kvs_drain, hold);
@@ -279,6 +298,15 @@ void kvs_drain_arm(struct kvs_drain *d)
 	revoke_walk(d, true);
 }
 
+/* The drain may be gone on return. */
+static void ask_one(struct kvs_drain *d, struct kvs_party *p)
+{
+	d->busy++;
+	ask_revoke(d, p);
+	d->busy--;
+	settle(d);
+}
+
 static int ignore(struct kvs_drain *d, enum kvs_ack_ignored why, int err)
 {
 	d->stats->ack_ignored[why]++;
@@ -310,15 +338,19 @@ int kvs_drain_ack(struct kvs_drain *d, enum kvs_party_kind kind, uint64_t id,
 		return ignore(d, KVS_ACK_IGNORED_NOT_ARMED, -EBUSY);
 	p = KVS_RULE(R3, DISTINCT) ? find_in(&d->parties, kind, id)
 				   : first_of(d, kind);
-	if (!p && find_in(&d->acked, kind, id))
+	if (p ? p->acked : !!find_in(&d->acked, kind, id))
 		return ignore(d, KVS_ACK_IGNORED_DUPLICATE, -EALREADY);
 	if (!p)
 		return ignore(d, KVS_ACK_IGNORED_UNKNOWN_PARTY, -ENOENT);
 	if (p->poisoned && KVS_RULE(R5, IGNORE))
 		return ignore(d, KVS_ACK_IGNORED_POISONED, -ECANCELED);
-	take_out(p, KVS_PROOF_ALL_ACKNOWLEDGED);
 	p->acked = true;
-	kvs_list_add_tail(&d->acked, &p->node);
+	if (p->ops->ack_closes && KVS_RULE(R1, CLOSE)) {
+		if (!p->revoking)
+			ask_one(d, p);
+		return 0;
+	}
+	take_out(p, KVS_PROOF_ALL_ACKNOWLEDGED);
 	end_if_done(d);
 	return 0;
 }
@@ -334,11 +366,7 @@ int kvs_drain_poison(struct kvs_drain *d, enum kvs_party_kind kind, uint64_t id)
 	if (p->poisoned || !KVS_RULE(R5, REVOKE))
 		return 0;
 	p->poisoned = true;
-	if (d->state == KVS_DRAIN_OPEN || p->revoking)
-		return 0;
-	d->busy++;
-	ask_revoke(d, p);
-	d->busy--;
-	settle(d);
+	if (d->state != KVS_DRAIN_OPEN && !p->revoking)
+		ask_one(d, p);
 	return 0;
 }

@@ -34,11 +34,12 @@
 #include "lib/timer.h"
 
 /* X(NAME, string): what kind of thing may touch the memory */
-#define KVS_PARTY_KINDS(X)                                          \
-	X(RANK, "rank") /* remote writer */                         \
-	X(RECEIVE, "receive") /* our own receive into the extent */ \
-	X(COPY, "copy") /* copy engine of an attached process */    \
-	X(IO, "io") /* disk */                                      \
+#define KVS_PARTY_KINDS(X)                                           \
+	X(RANK, "rank") /* remote writer */                          \
+	X(RECEIVE, "receive") /* our own receive into the extent */  \
+	X(READ, "read") /* our own one-sided read into the extent */ \
+	X(COPY, "copy") /* copy engine of an attached process */     \
+	X(IO, "io") /* disk */                                       \
 	X(PROCESS, "process") /* an engine process that maps the pool */
 
 /* X(NAME, string): what proved that a party is finished */
@@ -101,11 +102,17 @@ struct kvs_party;
  *          A negative errno: it cannot be revoked (and has not left), the
  *          drain becomes quarantined until a late proof.
  *          NULL means the same as -EOPNOTSUPP. Does not block. May be called
- *          more than once for a party that has not left.
+ *          more than once for a party that has not left. Where what it began
+ *          fails later: kvs_party_revoke_failed().
+ * @ack_closes: what the party says is not enough: it can reach the memory
+ *          until something is closed (a remote key). Its acknowledgement is
+ *          counted, and makes it revoke; the party leaves with that proof,
+ *          and GRANT_INVALIDATED counts as ALL_ACKNOWLEDGED then (R1).
  */
 struct kvs_party_ops {
 	const char *name;
 	enum kvs_party_kind kind;
+	bool ack_closes;
 	int (*revoke)(struct kvs_party *p);
 };
 
@@ -222,6 +229,15 @@ int kvs_drain_join(struct kvs_drain *d, struct kvs_party *p);
 void kvs_party_leave(struct kvs_party *p, enum kvs_proof proof);
 
 /**
+ * kvs_party_revoke_failed() - what revoke() began has failed
+ *
+ * And there is nothing left to try. When armed, the drain is quarantined
+ * until a late proof; a later walk may ask the party again. Harmless when the
+ * party has left.
+ */
+void kvs_party_revoke_failed(struct kvs_party *p);
+
+/**
  * kvs_drain_arm() - record that the owner wants the memory back
  *
  * Before ABORT is sent to anybody (R2). Starts the hold timer; with no live
@@ -240,6 +256,7 @@ void kvs_drain_arm(struct kvs_drain *d);
  * Counts once, for a party of the armed set, with the current generation
  * (R3); anything else is counted in stats->ack_ignored and changes nothing.
  * A poisoned party's acknowledgement is not proof and is ignored (R5).
+ * Counting it may begin a revocation, see @ack_closes.
  * Return: 0 counted; -ESTALE, -EINVAL (no generation), -EALREADY (duplicate),
  * -ENOENT (unknown party), -EBUSY (not armed), -ECANCELED (poisoned).
  */

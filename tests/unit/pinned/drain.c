@@ -147,15 +147,25 @@ static int revoke_all(struct kvs_party *p)
 	return 0;
 }
 
-static const struct kvs_party_ops now_ops = { "now", RANK, revoke_now };
-static const struct kvs_party_ops later_ops = { "later", RANK, revoke_later };
-static const struct kvs_party_ops cannot_ops = { "cannot", RANK,
-						 revoke_cannot };
-static const struct kvs_party_ops none_ops = { "none", KVS_PARTY_IO, NULL };
-static const struct kvs_party_ops all_ops = { "all", RANK, revoke_all };
-static const struct kvs_party_ops recv_ops = { "recv", KVS_PARTY_RECEIVE,
-					       NULL };
+#define OPS(name_, kind_, revoke_)                                        \
+	static const struct kvs_party_ops name_##_ops = { .name = #name_, \
+							  .kind = kind_,  \
+							  .revoke = revoke_ }
 
+OPS(now, RANK, revoke_now);
+OPS(later, RANK, revoke_later);
+OPS(cannot, RANK, revoke_cannot);
+OPS(none, KVS_PARTY_IO, NULL);
+OPS(all, RANK, revoke_all);
+OPS(recv, KVS_PARTY_RECEIVE, NULL);
+
+/* What it says is not enough: something must be closed, see revoke_later(). */
+static const struct kvs_party_ops keyed_ops = {
+	.name = "keyed",
+	.kind = RANK,
+	.ack_closes = true,
+	.revoke = revoke_later,
+};
 static void join(struct kvs_drain *d, struct kvs_party *p,
 		 const struct kvs_party_ops *ops, uint64_t id)
 {
@@ -880,6 +890,108 @@ static void every_name_is_there(void **state)
 
 #define T(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 
+/* ARMED -> OVER: an acknowledgement counts, and what can still reach the
+ * memory is closed before it is free (R1) */
+static void acknowledged_and_closed(void **state)
+{
+	struct kvs_party p[2];
+	struct kvs_drain d;
+
+	(void)state;
+	begin(&d);
+	join(&d, &p[0], &keyed_ops, 0);
+	join(&d, &p[1], &keyed_ops, 1);
+	kvs_drain_arm(&d);
+	assert_int_equal(revokes, 0);
+	assert_int_equal(kvs_drain_ack(&d, RANK, 0, GEN), 0);
+	assert_int_equal(revokes, 1);
+	assert_true(p[0].acked && p[0].revoking);
+	assert_int_equal(d.live, 2);
+	/* again, before and after the proof */
+	assert_int_equal(kvs_drain_ack(&d, RANK, 0, GEN), -EALREADY);
+	kvs_party_leave(&p[0], KVS_PROOF_GRANT_INVALIDATED);
+	assert_int_equal(kvs_drain_ack(&d, RANK, 0, GEN), -EALREADY);
+	assert_true(f.stats.ack_ignored[KVS_ACK_IGNORED_DUPLICATE] == 2);
+	assert_int_equal(revokes, 1);
+	assert_int_equal(overs, 0);
+	assert_int_equal(kvs_drain_ack(&d, RANK, 1, GEN), 0);
+	assert_int_equal(overs, 0);
+	kvs_party_leave(&p[1], KVS_PROOF_GRANT_INVALIDATED);
+	assert_int_equal(overs, 1);
+	/* nobody had to be stopped */
+	assert_int_equal(
+		f.stats.total[KVS_DRAIN_DRAINED][KVS_PROOF_ALL_ACKNOWLEDGED],
+		1);
+	kvs_drain_fini(&d);
+}
+
+/* It acknowledged, and had to lose its connection all the same. */
+static void acknowledged_and_torn_down(void **state)
+{
+	struct kvs_drain d;
+	struct kvs_party p;
+
+	(void)state;
+	begin(&d);
+	join(&d, &p, &keyed_ops, 0);
+	kvs_drain_arm(&d);
+	assert_int_equal(kvs_drain_ack(&d, RANK, 0, GEN), 0);
+	kvs_party_leave(&p, KVS_PROOF_CONNECTION_TORN_DOWN);
+	assert_int_equal(
+		f.stats.total[KVS_DRAIN_REVOKED][KVS_PROOF_CONNECTION_TORN_DOWN],
+		1);
+	kvs_drain_fini(&d);
+}
+
+/* ARMED -> STUCK -> OVER: what revoke() began fails; the hold timer asks
+ * again, and a late proof frees */
+static void revocation_fails_later(void **state)
+{
+	struct kvs_drain d;
+	struct kvs_party p;
+
+	(void)state;
+	begin(&d);
+	join(&d, &p, &keyed_ops, 0);
+	/* OPEN -> OPEN: closing because all is there can fail as well */
+	kvs_party_revoke_failed(&p);
+	assert_int_equal(d.state, KVS_DRAIN_OPEN);
+	kvs_drain_arm(&d);
+	assert_int_equal(kvs_drain_ack(&d, RANK, 0, GEN), 0);
+	assert_int_equal(d.state, KVS_DRAIN_ARMED);
+	kvs_party_revoke_failed(&p);
+	assert_int_equal(d.state, KVS_DRAIN_STUCK);
+	assert_int_equal(stucks, 1);
+	kvs_party_revoke_failed(&p);
+	assert_int_equal(stucks, 1);
+	pass_time(HOLD);
+	assert_int_equal(revokes, 2);
+	assert_int_equal(overs, 0);
+	kvs_party_leave(&p, KVS_PROOF_GRANT_INVALIDATED);
+	assert_int_equal(overs, 1);
+	/* harmless now */
+	kvs_party_revoke_failed(&p);
+	kvs_drain_fini(&d);
+}
+
+/* A grant closed because all has arrived is no revocation of a later abort. */
+static void closed_before_arm(void **state)
+{
+	struct kvs_drain d;
+	struct kvs_party p;
+
+	(void)state;
+	begin(&d);
+	join(&d, &p, &keyed_ops, 0);
+	kvs_party_leave(&p, KVS_PROOF_GRANT_INVALIDATED);
+	kvs_drain_arm(&d);
+	assert_int_equal(overs, 1);
+	assert_int_equal(
+		f.stats.total[KVS_DRAIN_DRAINED][KVS_PROOF_GRANT_INVALIDATED],
+		1);
+	kvs_drain_fini(&d);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -890,6 +1002,10 @@ int main(void)
 		T(leave_before_arm),
 		T(joining),
 		T(acknowledgements),
+		T(acknowledged_and_closed),
+		T(acknowledged_and_torn_down),
+		T(revocation_fails_later),
+		T(closed_before_arm),
 		T(poisoned_while_armed),
 		T(poisoned_before_arm),
 		T(hold_timeout),

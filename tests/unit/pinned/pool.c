@@ -415,7 +415,10 @@ static void do_destroy(void *arg)
 	kvs_pool_destroy(arg);
 }
 
-static const struct kvs_party_ops io_ops = { "io", KVS_PARTY_IO, NULL };
+static const struct kvs_party_ops io_ops = {
+	.name = "io",
+	.kind = KVS_PARTY_IO,
+};
 
 static void release_needs_a_finished_drain(void **state)
 {
