@@ -60,7 +60,8 @@ static void run_to_peer(struct kvs_post *post, void *ctx)
 
 static void up_to_peer(void *arg, uint64_t session, const struct kvs_msg *m)
 {
-	_Alignas(8) unsigned char buf[1024];
+	/* on the node's thread; a GRANT has keys */
+	static _Thread_local _Alignas(8) unsigned char buf[KVS_FRAME_MAX];
 	struct kvs_front *f = arg;
 	struct front_post *p;
 	int len;

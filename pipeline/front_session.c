@@ -123,6 +123,15 @@ static uint64_t digest_cap(const char *kind)
 	return !strcmp(kind, "adler32") ? KVS_CAP_ADLER32 : 0;
 }
 
+/* Can every node's memory be written to by the senders themselves? */
+static bool session_one_sided(const struct kvs_front *f)
+{
+	for (unsigned int i = 0; i < f->n_nodes; i++)
+		if (!f->nodes[i].one_sided)
+			return false;
+	return true;
+}
+
 static int session_hello_control(struct kvs_session *s,
 				 const struct kvs_msg_hello *h)
 {
@@ -152,7 +161,10 @@ static int session_hello_control(struct kvs_session *s,
 	/* From here on only the digest in use, if both sides have it. */
 	s->caps &= ~(KVS_CAP_CRC32C | KVS_CAP_ADLER32);
 	s->caps |= h->caps & digest_cap(f->settings.checksum_kind);
+	if (!session_one_sided(f))
+		s->caps &= ~KVS_CAP_ONE_SIDED;
 	m.hello.caps = KVS_CAP_GENERATION | KVS_CAP_DRAIN_ACK |
+		       (s->caps & KVS_CAP_ONE_SIDED) |
 		       digest_cap(f->settings.checksum_kind);
 	m.hello.instance = f->instance;
 	m.hello.session = s->id;

@@ -38,6 +38,16 @@ void kvs_node_drop_conns(struct kvs_node *n, uint64_t session)
 	n->deferred = true;
 }
 
+bool kvs_node_has_conns(const struct kvs_node *n, uint64_t session)
+{
+	const struct kvs_data_conn *dc;
+
+	kvs_list_for_each_entry(dc, &n->conns, node)
+		if (dc->session == session)
+			return true;
+	return false;
+}
+
 static void node_close_session(void *arg, uint64_t session, int err,
 			       const char *why)
 {
@@ -62,11 +72,15 @@ static int data_frame(struct kvs_conn *c, const struct kvs_frame *f)
 	_Alignas(8) unsigned char buf[64];
 	struct kvs_data_conn *dc = kvs_conn_user(c);
 	struct kvs_node *n = dc->n;
+	enum kvs_proto_error why;
 	const char *reason;
 	struct kvs_msg m;
 
 	if (kvs_wire_decode(f, kvs_get32(f->len), n->scratch, &m, &reason))
 		return data_violation(dc, kvs_proto_error_of(reason), reason);
+	if (m.type == KVS_WIRE_CHUNK_DONE)
+		return kvs_worker_written(n->worker, dc->session, &m.chunk,
+					  &why);
 	if (m.type != KVS_WIRE_KEEPALIVE)
 		return data_violation(dc, KVS_PROTO_ORDER,
 				      "unexpected frame on a data connection");
@@ -162,6 +176,7 @@ int kvs_node_adopt_here(struct kvs_node *n, int fd, uint64_t session,
 		free(dc);
 		return ret;
 	}
+	kvs_conn_set_owner(dc->c, session);
 	kvs_list_add_tail(&n->conns, &dc->node);
 	n->n_conns++;
 	if (kvs_conn_send(dc->c, (const struct kvs_frame *)buf)) {
@@ -221,6 +236,9 @@ static const struct kvs_worker_out node_out = {
 	.to_engine = node_to_engine,
 	.room_over = node_room_over,
 	.stop_receive = node_stop_receive,
+	.grant_open = kvs_node_grant_open,
+	.grant_close = kvs_node_grant_close,
+	.tear_down = kvs_node_tear_down,
 	.close_session = node_close_session,
 	.engine_over = node_engine_over,
 };
@@ -265,6 +283,7 @@ void kvs_node_turn(struct kvs_node *n, uint64_t wait)
 	 * posts, then the worker's timers. */
 	kvs_transport_poll(n->transport, wait);
 	kvs_mailbox_run(&n->mailbox);
+	kvs_node_torn_down(n);
 	/* A receive that ends in here may free memory that a turn hands on; a
 	 * turn may stop further receives. */
 	do {
@@ -329,6 +348,9 @@ static int node_pool(struct kvs_node *n, const char *name,
 void kvs_node_bind(struct kvs_node *n, struct kvs_transport *t)
 {
 	n->transport = t;
+	n->one_sided = t && kvs_transport_one_sided(t);
+	if (n->worker)
+		n->worker->o.one_sided = n->one_sided;
 	kvs_mailbox_init(&n->mailbox, t, n);
 }
 
@@ -351,6 +373,8 @@ int kvs_node_init(struct kvs_node *n, const struct kvs_settings *s,
 	n->clock = wo.clock;
 	kvs_node_bind(n, t);
 	kvs_list_init(&n->conns);
+	kvs_list_init(&n->grants);
+	wo.one_sided = n->one_sided;
 	atomic_init(&n->stop, false);
 	sem_init(&n->woken, 0, 0);
 	n->scratch = malloc(sizeof(*n->scratch));

@@ -41,6 +41,7 @@ struct kvs_node {
 	const struct kvs_node_up *up;
 	void *up_arg;
 	const struct kvs_clock *clock;
+	bool one_sided; /* its transport is */
 	struct kvs_mailbox mailbox;
 
 	/* the node's thread */
@@ -54,6 +55,8 @@ struct kvs_node {
 	uint64_t refused; /* over listen.max_connections */
 	struct kvs_wire_scratch *scratch;
 	bool deferred; /* a conn is to be stopped or closed */
+	struct kvs_list grants; /* of one-sided ranks */
+	bool tearing; /* sessions are, see kvs_node_torn_down() */
 
 	pthread_t thread;
 	bool running;

@@ -108,7 +108,7 @@ static void room_receiving_too_long(struct kvs_room *r)
 			      (unsigned long long)r->expected);
 		return;
 	}
-	while (r->ranks[i].granted)
+	while (r->ranks[i].session)
 		i++;
 	kvs_room_fail(r, KVS_CAUSE_OPEN_TIMEOUT, ETIME,
 		      "rank %u did not open the room within open.timeout", i);
@@ -441,17 +441,16 @@ void kvs_room_queue(struct kvs_room *r)
 	room_tell_status(r);
 }
 
-/* Make a rank a writer: from here on its bytes may arrive. */
-void kvs_room_grant(struct kvs_room *r, struct kvs_room_rank *k)
+void kvs_room_grant_fill(const struct kvs_room *r,
+			 const struct kvs_room_rank *k, struct kvs_msg *ret)
 {
-	struct kvs_worker *w = r->w;
-	struct kvs_msg m = {
+	*ret = (struct kvs_msg){
 		.type = KVS_WIRE_GRANT,
 		.grant = {
 			.room = r->id,
 			.generation = r->generation,
 			.rank = k->rank,
-			.worker = w->o.index,
+			.worker = r->w->o.index,
 			.tokens = r->geo.tokens,
 			.page_size = r->geo.layout->page_size,
 			.extent_tokens = r->geo.extent_pages *
@@ -462,21 +461,34 @@ void kvs_room_grant(struct kvs_room *r, struct kvs_room_rank *k)
 			.aux_len = r->geo.aux_len,
 		},
 	};
+}
+
+/* Make a rank a writer: from here on its bytes may arrive. */
+void kvs_room_grant(struct kvs_room *r, struct kvs_room_rank *k)
+{
+	struct kvs_worker *w = r->w;
+	struct kvs_msg m;
 
 	if (r->state == KVS_ROOM_ADMITTED) {
 		room_move(r, KVS_ROOM_RECEIVING);
 		kvs_extents_set_state(&r->ext, KVS_EXTENT_GRANTED);
 		kvs_drain_expose(&r->drain, KVS_PROOF_RECEIVE_REAPED);
+		kvs_room_canaries(r);
 		r->open_at = r->since;
 		room_deadline_receiving(r);
 		room_tell_status(r);
 	}
-	if (w->set->hold_require_ack &&
+	if (++r->ranks_granted == r->n_ranks)
+		room_deadline_receiving(r);
+	if (k->session->one_sided && k->expected) {
+		(void)kvs_room_grant_open(r, k);
+		return;
+	}
+	if ((k->session->one_sided || w->set->hold_require_ack) &&
 	    (k->expected || KVS_RULE(R3, ZERO_BYTE)))
 		KVS_ASSERT(!kvs_drain_join(&r->drain, &k->party));
 	k->granted = true;
-	if (++r->ranks_granted == r->n_ranks)
-		room_deadline_receiving(r);
+	kvs_room_grant_fill(r, k, &m);
 	w->o.out->to_peer(w->o.arg, k->session->id, &m);
 }
 
@@ -532,6 +544,7 @@ int kvs_room_open(struct kvs_room *r, struct kvs_worker_session *s,
 		return -EAGAIN;
 	}
 	k->session = s;
+	k->session_id = s->id;
 	kvs_list_add_tail(&s->ranks, &k->session_node);
 	if (r->state == KVS_ROOM_ADMITTED || r->state == KVS_ROOM_RECEIVING)
 		kvs_room_grant(r, k);
@@ -557,13 +570,13 @@ static int room_check_digests(struct kvs_room *r)
 	return 0;
 }
 
-/* R9 on a transport whose receives are our own: every byte was counted as it
- * was placed, and with no receive left nothing can change any more. */
-static void room_try_ready(struct kvs_room *r)
+/* R9: where the receives are our own, every byte was counted as it was placed,
+ * and with no receive left nothing can change any more. What others wrote is
+ * looked at once they cannot any more. */
+void kvs_room_check_arrival(struct kvs_room *r)
 {
-	for (uint32_t i = 0; i < r->n_ranks; i++)
-		kvs_party_leave(&r->ranks[i].party, KVS_PROOF_RECEIVE_REAPED);
-	if (r->drain.live || room_check_digests(r))
+	if (r->drain.live || kvs_room_check_canaries(r) ||
+	    room_check_digests(r))
 		return;
 	room_move(r, KVS_ROOM_READY);
 	kvs_extents_set_state(&r->ext, KVS_EXTENT_STAGED);
@@ -593,9 +606,10 @@ static void room_check_complete(struct kvs_room *r)
 	    (r->received == r->expected || !KVS_RULE(R9, SEEN))) {
 		room_move(r, KVS_ROOM_SEALING);
 		room_tell_status(r);
+		kvs_room_close_grants(r);
 	}
 	if (r->state == KVS_ROOM_SEALING)
-		room_try_ready(r);
+		kvs_room_check_arrival(r);
 }
 
 /* A rank sends less than was asked for. Which bytes are missing is known when
@@ -721,16 +735,21 @@ static void room_stop_receives(struct kvs_room *r)
 	struct kvs_receive *rx, *tmp;
 
 	kvs_list_for_each_entry_safe(rx, tmp, &r->receives, node)
-		r->w->o.out->stop_receive(r->w->o.arg, rx);
+		if (!rx->read)
+			r->w->o.out->stop_receive(r->w->o.arg, rx);
 }
 
-/* A rank whose acknowledgement cannot come is not waited for (R5). */
+/* A rank whose acknowledgement cannot come is not waited for (R5); nor is one
+ * that was never told its keys. */
 static void room_poison_mute(struct kvs_room *r)
 {
-	for (uint32_t i = 0; i < r->n_ranks; i++)
-		if (r->ranks[i].party.drain &&
-		    (!r->ranks[i].session || !r->ranks[i].session->acks))
+	for (uint32_t i = 0; i < r->n_ranks; i++) {
+		struct kvs_room_rank *k = &r->ranks[i];
+
+		if (k->party.drain &&
+		    (!k->session || !k->session->acks || !k->granted))
 			kvs_drain_poison(&r->drain, KVS_PARTY_RANK, i);
+	}
 }
 
 /* R7: an abort or anything else, there is this one way. */

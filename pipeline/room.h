@@ -23,6 +23,7 @@
 #include "lib/timer.h"
 #include "pinned/drain.h"
 #include "pinned/pool.h"
+#include "pipeline/canary.h"
 #include "pipeline/digest.h"
 #include "pipeline/digest_map.h"
 #include "pipeline/geometry.h"
@@ -69,12 +70,34 @@ enum kvs_room_state { KVS_ROOM_STATES(KVS_ENUM_) KVS_ROOM_STATE_MAX };
 #undef KVS_ENUM_
 extern const char *const kvs_room_state_name[KVS_ROOM_STATE_MAX];
 
+/* What lets a one-sided rank write. Told to it once OPEN. */
+enum kvs_rank_grant {
+	/* not one-sided, or has nothing to write */
+	KVS_RANK_NONE,
+	/* asked for; moves on by kvs_worker_grant_opened() */
+	KVS_RANK_OPENING,
+	/* its writes may land at any time; ends when all is there, when the
+	 * rank acknowledged an abort, or by revocation */
+	KVS_RANK_OPEN,
+	/* moves on by kvs_worker_grant_closed() */
+	KVS_RANK_CLOSING,
+	/* an attempt to close it failed: writes may land; its connections are
+	 * being torn down, or have been and it is still not closed */
+	KVS_RANK_DOUBT,
+	/* proven */
+	KVS_RANK_CLOSED,
+};
+
 /* One prefill rank of a room. */
 struct kvs_room_rank {
 	struct kvs_party party; /* joined when its acknowledgement counts */
 	struct kvs_room *room;
 	struct kvs_worker_session *session; /* NULL: has not opened */
 	struct kvs_list session_node; /* on session->ranks */
+	uint64_t session_id; /* of the session, also when it is lost */
+	enum kvs_rank_grant grant;
+	bool torn; /* its connections were torn down to close the grant */
+	void *grant_owner; /* of who opened the grant */
 	uint32_t rank;
 	uint32_t first_layer;
 	uint32_t n_layers;
@@ -120,6 +143,8 @@ struct kvs_room {
 	struct kvs_geometry geo;
 	struct kvs_extents ext;
 	struct kvs_ranges claimed; /* room-linear bytes spoken for */
+	struct kvs_canary_secret canary; /* when there are canaries */
+	bool canaries; /* written before the first grant */
 	struct kvs_drain drain;
 	struct kvs_wait wait;
 	struct kvs_party copy; /* the engine's copy to the device */

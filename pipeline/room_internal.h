@@ -6,6 +6,22 @@
 #include "pipeline/room.h"
 
 void kvs_room_grant(struct kvs_room *r, struct kvs_room_rank *k);
+/* GRANT without keys. */
+void kvs_room_grant_fill(const struct kvs_room *r,
+			 const struct kvs_room_rank *k, struct kvs_msg *ret);
+/* SEALING: nobody writes any more? Then look at what arrived. */
+void kvs_room_check_arrival(struct kvs_room *r);
+
+/* room_grant.c: one-sided ranks */
+/* Where anybody may be one-sided: before the first grant. */
+void kvs_room_canaries(struct kvs_room *r);
+/* Let the rank write; GRANT follows when its keys are there. The room has
+ * failed on an error. */
+int kvs_room_grant_open(struct kvs_room *r, struct kvs_room_rank *k);
+/* SEALING: close what is open; those that have nothing to close leave. */
+void kvs_room_close_grants(struct kvs_room *r);
+/* 0; -ENODATA: a page never arrived, and the room has failed. */
+int kvs_room_check_canaries(struct kvs_room *r);
 /* READY packet with the extents, then the status word. */
 void kvs_room_tell_ready(struct kvs_room *r);
 /* FAILED packet with errno, class and text, then the status word. */

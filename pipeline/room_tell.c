@@ -109,7 +109,8 @@ void kvs_room_tell_ready(struct kvs_room *r)
 /* Its acknowledgement is awaited and can still come. */
 static bool rank_awaited(const struct kvs_room_rank *k)
 {
-	return k->party.drain && !k->party.poisoned && k->session;
+	return k->party.drain && !k->party.poisoned && !k->party.acked &&
+	       k->session;
 }
 
 void kvs_room_ask_later(struct kvs_room *r)

@@ -82,7 +82,10 @@ void kvs_sender_hello(struct kvs_sender *s, struct kvs_msg *ret,
 			.version_max = KVS_WIRE_VERSION_MAX,
 			.role = (uint16_t)role,
 			.caps = KVS_CAP_DRAIN_ACK | KVS_CAP_GENERATION |
-				KVS_CAP_CRC32C | KVS_CAP_ADLER32,
+				KVS_CAP_CRC32C | KVS_CAP_ADLER32 |
+				(kvs_transport_one_sided(s->t) ?
+					 KVS_CAP_ONE_SIDED :
+					 0),
 			.instance = s->instance,
 			.session = role == KVS_ROLE_DATA ? s->session : 0,
 			.rank = s->rank,
@@ -140,6 +143,8 @@ static int got_hello(struct kvs_sender *s, const struct kvs_msg_hello *h)
 		return -EPROTO;
 	s->session = h->session;
 	s->digest = kvs_caps_digest(h->caps);
+	s->one_sided = h->caps & KVS_CAP_ONE_SIDED &&
+		       kvs_transport_one_sided(s->t);
 	s->keepalive = (uint64_t)h->keepalive_ms * KVS_NSEC_PER_MSEC;
 	if (s->keepalive && s->keepalive < KVS_SEND_KEEPALIVE_MIN)
 		s->keepalive = KVS_SEND_KEEPALIVE_MIN;

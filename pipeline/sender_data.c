@@ -315,7 +315,7 @@ static struct kvs_send_chunk *chunk_create(struct kvs_send_room *r,
 	struct kvs_sender *s = r->s;
 	struct kvs_send_chunk *k;
 
-	m->type = KVS_WIRE_CHUNK;
+	m->type = s->one_sided ? KVS_WIRE_CHUNK_DONE : KVS_WIRE_CHUNK;
 	m->chunk.room = r->id;
 	m->chunk.generation = r->generation;
 	m->chunk.rank = s->rank;
@@ -329,7 +329,10 @@ static struct kvs_send_chunk *chunk_create(struct kvs_send_room *r,
 	k->tx.iov = k->iov;
 	k->tx.n_iov = n;
 	k->tx.done = chunk_done;
-	if (kvs_wire_encode(m, s->frame, sizeof(s->frame)) != KVS_DATA_FRAME) {
+	k->tx.one_sided = s->one_sided;
+	if ((s->one_sided && kvs_send_remote_key(&r->remote, s->layout,
+						 &m->chunk, &k->tx.remote)) ||
+	    kvs_wire_encode(m, s->frame, sizeof(s->frame)) != KVS_DATA_FRAME) {
 		free(k);
 		return NULL;
 	}

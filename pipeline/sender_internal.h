@@ -15,6 +15,7 @@
  *   sender_room.c     rooms in the thread: grant, failure, answers, end
  *   sender_data.c     data connections of each daemon worker, the window
  *   sender_gather.c   page lists to chunks
+ *   sender_grant.c    where a one-sided rank writes to
  *   sender_past.c     rooms that are forgotten but may still be asked about
  */
 #ifndef KVS_PIPELINE_SENDER_INTERNAL_H
@@ -88,6 +89,27 @@ struct kvs_gather_map {
 bool kvs_gather_next(struct kvs_gather *g, const struct kvs_gather_map *map,
 		     struct iovec *iov, size_t cap,
 		     struct kvs_msg_chunk *ret_chunk, size_t *ret_n);
+
+/* ---- remote: where to write, on a one-sided transport ---- */
+
+struct kvs_send_remote {
+	struct kvs_grant_key *keys; /* of each extent; NULL: not one-sided */
+	uint32_t last; /* number of the last extent */
+	struct kvs_grant_place *places; /* by buffer of this rank's layout */
+	uint64_t aux_at; /* bytes, in the last extent */
+};
+
+/* Of a GRANT; NULL, or what is wrong with it. Zeroed by the caller; fini() in
+ * any case. */
+const char *kvs_send_remote_init(struct kvs_send_remote *t,
+				 const struct kvs_layout *l, bool one_sided,
+				 const struct kvs_msg_grant *g);
+void kvs_send_remote_fini(struct kvs_send_remote *t);
+/* 0; -ERANGE: no such place. */
+int kvs_send_remote_key(const struct kvs_send_remote *t,
+			const struct kvs_layout *l,
+			const struct kvs_msg_chunk *m,
+			struct kvs_grant_key *ret);
 
 /* ---- past: what an ABORT may still ask about ---- */
 
@@ -211,6 +233,7 @@ struct kvs_send_room {
 	uint32_t first_layer;
 	uint32_t n_layers;
 	uint32_t aux_len;
+	struct kvs_send_remote remote;
 	struct kvs_digest_map map; /* only with a digest */
 	struct kvs_digest digest; /* of what was cut */
 	bool finish; /* totals follow the last byte */
@@ -323,6 +346,7 @@ struct kvs_sender {
 	uint64_t backoff; /* ns */
 	uint64_t session;
 	enum kvs_digest_kind digest; /* what the daemon wants of LAST */
+	bool one_sided; /* both sides can */
 	uint64_t keepalive; /* ns; 0: none */
 	struct kvs_timer keepalive_timer;
 	uint64_t keepalive_seq;

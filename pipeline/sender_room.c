@@ -75,6 +75,7 @@ void kvs_send_room_free(struct kvs_send_room *r)
 	free(r->seen);
 	free(r->items);
 	kvs_digest_map_fini(&r->map);
+	kvs_send_remote_fini(&r->remote);
 	free(r);
 }
 
@@ -260,8 +261,9 @@ static void take_grant(struct kvs_send_room *r, const struct kvs_msg_grant *g)
 		wrong = "GRANT: page size differs from this rank's";
 	else if (g->aux_len > s->layout->aux_max)
 		wrong = "GRANT: aux block is larger than this rank's aux_max";
-	else if (g->n_keys)
-		wrong = "GRANT: memory keys on a transport without any";
+	else
+		wrong = kvs_send_remote_init(&r->remote, s->layout,
+					     s->one_sided, g);
 	kvs_list_for_each_entry(j, &r->jobs, node) {
 		if (!wrong)
 			wrong = aux_wrong(r, j);

@@ -23,6 +23,7 @@ int kvs_worker_create(const struct kvs_worker_opts *o, struct kvs_worker **ret)
 	w->clock = o->clock;
 	w->pool = o->pool;
 	w->flips_left = o->settings->inject_flip;
+	kvs_rng_init(&w->rng, o->secret ^ o->index);
 	kvs_timerq_init(&w->timers);
 	kvs_u64map_init(&w->rooms, o->secret);
 	kvs_u64map_init(&w->sessions, o->secret);
@@ -141,6 +142,7 @@ int kvs_worker_session_add(struct kvs_worker *w, uint64_t id, const char *peer,
 	snprintf(s->peer, sizeof(s->peer), "%s", peer);
 	s->rank = rank;
 	s->acks = caps & KVS_CAP_DRAIN_ACK;
+	s->one_sided = w->o.one_sided && caps & KVS_CAP_ONE_SIDED;
 	s->digest = kvs_caps_digest(caps);
 	kvs_list_init(&s->ranks);
 	ret = kvs_u64map_add(&w->sessions, id, s);
@@ -428,7 +430,7 @@ static void worker_ack(struct kvs_worker *w, struct kvs_worker_session *s,
 	 * knows nothing of what the old one has under way. */
 	if (r && !kvs_drain_is_over(&r->drain) && r->id == m->room &&
 	    m->rank < r->n_ranks && r->ranks[m->rank].session == s &&
-	    w->set->hold_require_ack) {
+	    (w->set->hold_require_ack || s->one_sided)) {
 		struct kvs_room_rank *k = &r->ranks[m->rank];
 
 		if (k->party.acked && k->asked_again && s->acks_not_awaited) {

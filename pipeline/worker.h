@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "lib/rng.h"
 #include "lib/u64map.h"
 #include "pipeline/attach_msg.h"
 #include "pipeline/room.h"
@@ -30,6 +31,7 @@ struct kvs_receive {
 	struct kvs_list node; /* on room->receives */
 	uint64_t len;
 	const void *addr; /* where it is placed */
+	bool read; /* our own one-sided read: set before it begins */
 	uint64_t stream_at; /* its place in the rank's digest stream */
 	void *conn; /* the owner's */
 };
@@ -47,6 +49,14 @@ struct kvs_receive {
  *                kvs_worker_receive_end() follows, maybe before it returns
  *                to its caller's loop, never from inside this call
  * @close_session: a rank broke the protocol: drop all its connections
+ * @grant_open: let the session of @k write to all extents of its room, which
+ *              are @k->room->ext; kvs_worker_grant_opened() follows, never
+ *              from inside. @k->grant_owner is the callee's. 0 or -errno. Only
+ *              of workers with opts.one_sided, like the next two
+ * @grant_close: kvs_worker_grant_closed() follows, never from inside
+ * @tear_down: end all connections of a session, by whatever proves that it
+ *             cannot write any more; kvs_worker_session_lost() follows, and
+ *             kvs_worker_torn_down() for each of its grants once they ended
  * @engine_over: a lost engine has no room here any more, so that no copy of
  *               it is left; may be NULL
  */
@@ -58,6 +68,9 @@ struct kvs_worker_out {
 	void (*room_over)(void *arg, uint64_t room, uint64_t generation,
 			  int err);
 	void (*stop_receive)(void *arg, struct kvs_receive *rx);
+	int (*grant_open)(void *arg, struct kvs_room_rank *k);
+	void (*grant_close)(void *arg, struct kvs_room_rank *k);
+	void (*tear_down)(void *arg, uint64_t session);
 	void (*close_session)(void *arg, uint64_t session, int err,
 			      const char *why);
 	void (*engine_over)(void *arg, uint32_t engine);
@@ -70,7 +83,8 @@ struct kvs_worker_opts {
 	unsigned int index;
 	struct kvs_pool *pool; /* receive pool; caller's */
 	uint32_t pool_index; /* as engines know it */
-	uint64_t secret; /* for hash tables */
+	uint64_t secret; /* for hash tables and canaries */
+	bool one_sided; /* sessions that say so write by themselves */
 	const struct kvs_worker_out *out;
 	void *arg;
 };
@@ -94,6 +108,7 @@ struct kvs_worker_session {
 	uint32_t rank;
 	bool acks; /* has the drain_ack capability */
 	bool ack_warned; /* that one was ignored; said once a peer */
+	bool one_sided; /* writes to granted memory by itself */
 	enum kvs_digest_kind digest; /* its LAST carries this one */
 	struct kvs_list ranks; /* struct kvs_room_rank bound to it */
 	uint64_t acks_not_awaited; /* ABORTs sent without waiting for an
@@ -108,6 +123,7 @@ struct kvs_worker {
 	const struct kvs_clock *clock;
 	struct kvs_pool *pool;
 	struct kvs_timerq timers;
+	struct kvs_rng rng; /* of canaries */
 	struct kvs_u64map rooms; /* by generation */
 	struct kvs_u64map sessions; /* by id */
 	struct kvs_list engines;
@@ -184,6 +200,28 @@ int kvs_worker_receive_begin(struct kvs_worker *w, uint64_t session,
 /* The transport writes no more for @rx. @status 0: all bytes placed. */
 void kvs_worker_receive_end(struct kvs_worker *w, struct kvs_receive *rx,
 			    int status, uint64_t got);
+
+/**
+ * kvs_worker_written() - a one-sided rank says that it wrote a range
+ * @ret_reason: what was violated
+ *
+ * Counted as its word only: see R9.
+ * Return: 0; -EPROTO, the session has been closed.
+ */
+int kvs_worker_written(struct kvs_worker *w, uint64_t session,
+		       const struct kvs_msg_chunk *m,
+		       enum kvs_proto_error *ret_reason);
+/* Answer to grant_open(): 0, with a key for each extent; or -errno. */
+void kvs_worker_grant_opened(struct kvs_worker *w, struct kvs_room_rank *k,
+			     int status, const struct kvs_grant_key *keys,
+			     uint32_t n_keys);
+/* Answer to grant_close(): 0 it is proven that nobody writes through it any
+ * more, @torn_down as its connections are no more; or -errno. */
+void kvs_worker_grant_closed(struct kvs_worker *w, struct kvs_room_rank *k,
+			     int status, bool torn_down);
+/* After tear_down(): no connection of the rank is left; what is not closed is
+ * closed now. */
+void kvs_worker_torn_down(struct kvs_worker *w, struct kvs_room_rank *k);
 
 /* Deadlines, queue, deletions. */
 void kvs_worker_turn(struct kvs_worker *w);

@@ -29,6 +29,22 @@ static const struct kvs_party_ops receive_party_ops = {
 	.revoke = receive_revoke,
 };
 
+/* A launched read cannot be called back; without its connection it ends. */
+static int read_revoke(struct kvs_party *p)
+{
+	struct kvs_receive *rx = kvs_container_of(p, struct kvs_receive, party);
+	struct kvs_worker *w = rx->room->w;
+
+	w->o.out->tear_down(w->o.arg, rx->rank->session_id);
+	return 0;
+}
+
+static const struct kvs_party_ops read_party_ops = {
+	.name = "read",
+	.kind = KVS_PARTY_READ,
+	.revoke = read_revoke,
+};
+
 /* Where a chunk lies: offset in the extent. 0 or -ERANGE. */
 static int chunk_place(const struct kvs_room *r, const struct kvs_room_rank *k,
 		       const struct kvs_msg_chunk *m, uint64_t *ret_off)
@@ -81,25 +97,33 @@ static int receive_violation(struct kvs_worker *w, uint64_t session,
 	return -EPROTO;
 }
 
-int kvs_worker_receive_begin(struct kvs_worker *w, uint64_t session,
-			     const struct kvs_msg_chunk *m,
-			     struct kvs_receive *rx, void **ret_addr,
-			     enum kvs_proto_error *ret_reason)
+/*
+ * Claim the bytes of a chunk for the rank that sends it. *ret_k is NULL when
+ * the room is over, which is nobody's fault. 0; -EPROTO the session is closed.
+ */
+static int chunk_claim(struct kvs_worker *w, uint64_t session,
+		       const struct kvs_msg_chunk *m, bool written,
+		       struct kvs_room_rank **ret_k, uint64_t *ret_off,
+		       uint64_t *ret_stream, enum kvs_proto_error *ret_reason)
 {
 	struct kvs_worker_session *s = kvs_u64map_get(&w->sessions, session);
 	struct kvs_room *r = kvs_u64map_get(&w->rooms, m->generation);
 	struct kvs_room_rank *k;
-	uint64_t off;
 	int ret;
 
-	rx->room = NULL;
-	rx->len = m->len;
-	*ret_addr = NULL;
+	*ret_k = NULL;
 	if (!r || !s || r->state != KVS_ROOM_RECEIVING) {
 		/* R10: the bytes of a room that is over land nowhere. */
 		w->stats.late_bytes += m->len;
 		return 0;
 	}
+	if (s->one_sided != written)
+		return receive_violation(w, session, KVS_PROTO_ORDER,
+					 written ? "CHUNK_DONE on a transport "
+						   "that is not one-sided"
+						 : "CHUNK of a rank that "
+						   "writes by itself",
+					 ret_reason);
 	if (r->id != m->room || m->rank >= r->n_ranks ||
 	    r->ranks[m->rank].session != s)
 		return receive_violation(w, session, KVS_PROTO_FOREIGN,
@@ -109,12 +133,12 @@ int kvs_worker_receive_begin(struct kvs_worker *w, uint64_t session,
 	 * and overtakes chunks. Its total is what was granted, so a byte too
 	 * many lies outside, or overlaps. */
 	k = &r->ranks[m->rank];
-	if (chunk_place(r, k, m, &off) || chunk_stream(k, m, &rx->stream_at))
+	if (chunk_place(r, k, m, ret_off) || chunk_stream(k, m, ret_stream))
 		return receive_violation(w, session, KVS_PROTO_RANGE,
 					 "chunk outside what was granted",
 					 ret_reason);
-	ret = kvs_ranges_add(&r->claimed, kvs_room_linear(r, m->extent, off),
-			     m->len);
+	ret = kvs_ranges_add(&r->claimed,
+			     kvs_room_linear(r, m->extent, *ret_off), m->len);
 	if (ret == -EEXIST)
 		return receive_violation(w, session, KVS_PROTO_OVERLAP,
 					 "bytes were sent twice", ret_reason);
@@ -127,7 +151,45 @@ int kvs_worker_receive_begin(struct kvs_worker *w, uint64_t session,
 		w->stats.late_bytes += m->len;
 		return 0;
 	}
-	kvs_party_init(&rx->party, &receive_party_ops, k->rank);
+	*ret_k = k;
+	return 0;
+}
+
+int kvs_worker_written(struct kvs_worker *w, uint64_t session,
+		       const struct kvs_msg_chunk *m,
+		       enum kvs_proto_error *ret_reason)
+{
+	struct kvs_room_rank *k;
+	uint64_t off, stream;
+	int ret;
+
+	ret = chunk_claim(w, session, m, true, &k, &off, &stream, ret_reason);
+	if (k)
+		kvs_room_placed(k->room, k, m->len);
+	return ret;
+}
+
+int kvs_worker_receive_begin(struct kvs_worker *w, uint64_t session,
+			     const struct kvs_msg_chunk *m,
+			     struct kvs_receive *rx, void **ret_addr,
+			     enum kvs_proto_error *ret_reason)
+{
+	struct kvs_room_rank *k;
+	struct kvs_room *r;
+	uint64_t off;
+	int ret;
+
+	rx->room = NULL;
+	rx->len = m->len;
+	*ret_addr = NULL;
+	ret = chunk_claim(w, session, m, false, &k, &off, &rx->stream_at,
+			  ret_reason);
+	if (!k)
+		return ret;
+	r = k->room;
+	kvs_party_init(&rx->party,
+		       rx->read ? &read_party_ops : &receive_party_ops,
+		       k->rank);
 	KVS_ASSERT(!kvs_drain_join(&r->drain, &rx->party));
 	rx->room = r;
 	rx->rank = k;

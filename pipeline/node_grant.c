@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Grants of a node's transport, for its worker. One for each one-sided rank
+ * that a room has granted; it reaches the extents of that room, for the
+ * connections of that rank's session, and nothing else.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "lib/assert.h"
+#include "lib/log.h"
+#include "pipeline/node.h"
+#include "pipeline/node_internal.h"
+#include "rdma/grant.h"
+
+struct node_grant {
+	struct kvs_list node; /* on n->grants */
+	struct kvs_node *n;
+	struct kvs_room_rank *k;
+	struct kvs_grant *g;
+	bool tear; /* its session's connections are being torn down */
+};
+
+static void grant_free(struct node_grant *ng)
+{
+	kvs_list_del(&ng->node);
+	ng->k->grant_owner = NULL;
+	free(ng);
+}
+
+static void grant_opened(struct kvs_grant *g, int status)
+{
+	struct node_grant *ng = kvs_grant_user(g);
+	struct kvs_room_rank *k = ng->k;
+	struct kvs_node *n = ng->n;
+
+	if (status)
+		grant_free(ng);
+	kvs_worker_grant_opened(n->worker, k, status,
+				status ? NULL : kvs_grant_keys(g),
+				k->room->ext.n);
+}
+
+static void grant_closed(struct kvs_grant *g, int status,
+			 enum kvs_grant_proof proof)
+{
+	struct node_grant *ng = kvs_grant_user(g);
+	struct kvs_room_rank *k = ng->k;
+	struct kvs_node *n = ng->n;
+
+	if (!status)
+		grant_free(ng);
+	kvs_worker_grant_closed(n->worker, k, status,
+				proof == KVS_GRANT_TORN_DOWN);
+}
+
+static const struct kvs_grant_ops node_grant_ops = {
+	.opened = grant_opened,
+	.closed = grant_closed,
+};
+
+int kvs_node_grant_open(void *arg, struct kvs_room_rank *k)
+{
+	struct kvs_extents *x = &k->room->ext;
+	struct kvs_grant_range *v;
+	struct kvs_node *n = arg;
+	struct node_grant *ng;
+	int ret;
+
+	v = calloc(x->n, sizeof(*v));
+	ng = calloc(1, sizeof(*ng));
+	if (!v || !ng) {
+		ret = -ENOMEM;
+		goto out_free;
+	}
+	for (uint32_t i = 0; i < x->n; i++) {
+		v[i].addr = kvs_extent_addr(x, i);
+		v[i].len = kvs_geometry_len(&k->room->geo, i);
+	}
+	ng->n = n;
+	ng->k = k;
+	ret = kvs_grant_open(n->transport, k->session_id, v, x->n,
+			     &node_grant_ops, ng, &ng->g);
+	if (ret)
+		goto out_free;
+	kvs_list_add_tail(&n->grants, &ng->node);
+	k->grant_owner = ng;
+	ng = NULL;
+out_free:
+	free(ng);
+	free(v);
+	return ret;
+}
+
+void kvs_node_grant_close(void *arg, struct kvs_room_rank *k)
+{
+	struct node_grant *ng = k->grant_owner;
+
+	(void)arg;
+	kvs_grant_close(ng->g);
+}
+
+/* What is left of the ladder when a grant cannot be closed: whoever writes
+ * through it loses its connections, and the rooms on them with it. */
+void kvs_node_tear_down(void *arg, uint64_t session)
+{
+	struct kvs_node *n = arg;
+	struct node_grant *ng;
+
+	kvs_list_for_each_entry(ng, &n->grants, node)
+		if (ng->k->session_id == session)
+			ng->tear = true;
+	n->tearing = true;
+	kvs_node_drop_conns(n, session);
+	n->up->close_session(n->up_arg, session, -ECONNABORTED,
+			     "its writes could not be stopped otherwise");
+}
+
+void kvs_node_torn_down(struct kvs_node *n)
+{
+	struct node_grant *ng, *tmp;
+	bool left = false;
+
+	if (!n->tearing)
+		return;
+	kvs_list_for_each_entry_safe(ng, tmp, &n->grants, node) {
+		if (!ng->tear)
+			continue;
+		if (kvs_node_has_conns(n, ng->k->session_id)) {
+			left = true;
+			continue;
+		}
+		ng->tear = false;
+		kvs_worker_torn_down(n->worker, ng->k);
+	}
+	n->tearing = left;
+}

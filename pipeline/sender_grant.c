@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where a one-sided rank writes to: the keys of a GRANT, and the place of each
+ * of its buffers in the daemon's extents. What is wrong here is refused by the
+ * far side, so the checks are for a clear message.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pipeline/layout.h"
+#include "pipeline/sender_internal.h"
+
+void kvs_send_remote_fini(struct kvs_send_remote *t)
+{
+	free(t->keys);
+	free(t->places);
+	*t = (struct kvs_send_remote){ 0 };
+}
+
+/* Buffers of the layers that this rank is to send. */
+static uint32_t slice_buffers(const struct kvs_layout *l,
+			      const struct kvs_msg_grant *g)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < l->n_buffers; i++)
+		n += l->buffers[i].layer >= g->first_layer &&
+		     l->buffers[i].layer - g->first_layer < g->n_layers;
+	return n;
+}
+
+/* The daemon's places are in the order of kvs_layout_order() of those in the
+ * slice; ours are by index in our own layout. */
+static int remote_places(struct kvs_send_remote *t, const struct kvs_layout *l,
+			 const struct kvs_msg_grant *g)
+{
+	uint32_t *order = calloc(l->n_buffers, sizeof(*order));
+	uint32_t at = 0;
+
+	if (!order || kvs_layout_order(l, order)) {
+		free(order);
+		return -ENOMEM;
+	}
+	for (uint32_t i = 0; i < l->n_buffers; i++) {
+		uint32_t layer = l->buffers[order[i]].layer;
+
+		if (layer >= g->first_layer &&
+		    layer - g->first_layer < g->n_layers)
+			t->places[order[i]] = g->places[at++];
+	}
+	free(order);
+	return 0;
+}
+
+const char *kvs_send_remote_init(struct kvs_send_remote *t,
+				 const struct kvs_layout *l, bool one_sided,
+				 const struct kvs_msg_grant *g)
+{
+	if (!one_sided)
+		return g->n_keys ? "GRANT: memory keys on a transport without "
+				   "any"
+				 : NULL;
+	if (!g->n_layers && !g->aux_len)
+		return NULL; /* a zero-byte rank */
+	if (!g->n_keys)
+		return "GRANT: no memory keys on a one-sided transport";
+	if (g->n_places != slice_buffers(l, g))
+		return "GRANT: another number of buffers than this rank has "
+		       "in its layers";
+	t->keys = calloc(g->n_keys, sizeof(*t->keys));
+	t->places = calloc(l->n_buffers, sizeof(*t->places));
+	if (!t->keys || !t->places || remote_places(t, l, g))
+		return "out of memory for the keys of a GRANT";
+	memcpy(t->keys, g->keys, g->n_keys * sizeof(*t->keys));
+	t->last = g->n_keys - 1;
+	t->aux_at = g->aux_at;
+	return NULL;
+}
+
+int kvs_send_remote_key(const struct kvs_send_remote *t,
+			const struct kvs_layout *l,
+			const struct kvs_msg_chunk *m,
+			struct kvs_grant_key *ret)
+{
+	uint64_t at;
+	int b;
+
+	if (!t->keys || m->extent > t->last)
+		return -ERANGE;
+	if (m->kind == KVS_KIND_AUX) {
+		at = t->aux_at;
+	} else {
+		b = kvs_layout_find(l, m->kind, m->layer);
+		if (b < 0)
+			return -ERANGE;
+		at = m->extent == t->last ? t->places[b].last
+					  : t->places[b].full;
+	}
+	ret->rkey = t->keys[m->extent].rkey;
+	ret->addr = t->keys[m->extent].addr + at + m->offset;
+	return 0;
+}
