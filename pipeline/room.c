@@ -459,6 +459,10 @@ void kvs_room_grant_fill(const struct kvs_room *r,
 			.first_layer = k->first_layer,
 			.n_layers = k->n_layers,
 			.aux_len = r->geo.aux_len,
+			.call_timeout_ms = (uint32_t)(
+				r->w->set->transfer_call_timeout /
+				KVS_NSEC_PER_MSEC),
+			.batch_bytes = r->w->set->transfer_max_batch_bytes,
 		},
 	};
 }

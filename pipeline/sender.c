@@ -246,8 +246,12 @@ static int copy_opts(struct kvs_sender *s, const struct kvs_sender_opts *o)
 	s->connect_timeout =
 		or_default(o->connect_timeout, KVS_SEND_CONNECT_DEFAULT);
 	s->open_timeout = KVS_SEND_OPEN_DEFAULT;
-	if (o->size >= sizeof(*o))
+	if (o->size >= offsetof(struct kvs_sender_opts, max_batch_bytes))
 		s->open_timeout = or_default(o->open_timeout, s->open_timeout);
+	if (o->size >= sizeof(*o)) {
+		s->max_batch = o->max_batch_bytes;
+		s->call_timeout = o->call_timeout;
+	}
 	s->daemon = strdup(o->daemon);
 	s->buffers = malloc(bytes);
 	if (!s->daemon || !s->buffers)

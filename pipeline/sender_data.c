@@ -35,15 +35,27 @@ struct kvs_send_worker *kvs_send_worker_get(struct kvs_sender *s,
 	for (i = 0; i < KVS_SEND_SLOTS_MAX; i++) {
 		w->slot[i].w = w;
 		w->slot[i].index = i;
+		kvs_list_init(&w->slot[i].calls);
 	}
 	kvs_list_add_tail(&s->workers, &w->node);
 	s->n_workers++;
 	return w;
 }
 
+static uint64_t chunk_max(const struct kvs_send_room *r)
+{
+	return r->batch_max < r->s->chunk_max ? r->batch_max : r->s->chunk_max;
+}
+
+/* What one hung call may strand is not exceeded by another chunk. */
+static bool batch_open(const struct kvs_send_room *r)
+{
+	return !r->inflight || r->inflight + chunk_max(r) <= r->batch_max;
+}
+
 void kvs_send_worker_run(struct kvs_send_worker *w, struct kvs_send_room *r)
 {
-	if (!kvs_list_empty(&r->run_node))
+	if (!kvs_list_empty(&r->run_node) || !batch_open(r))
 		return;
 	/* trouble of a time when nobody waited is not held against this one */
 	if (kvs_list_empty(&w->run))
@@ -62,6 +74,18 @@ static bool has_ready(const struct kvs_send_worker *w)
 	return false;
 }
 
+/* When the call at the head of a connection is overdue; the others wait for it
+ * and have not begun (R14). */
+static uint64_t call_due(const struct kvs_send_slot *sl)
+{
+	const struct kvs_send_chunk *k;
+
+	if (sl->state != KVS_SEND_SLOT_READY || kvs_list_empty(&sl->calls))
+		return KVS_TIME_NEVER;
+	k = kvs_list_first(&sl->calls, struct kvs_send_chunk, node);
+	return sl->call_at + k->room->call_timeout;
+}
+
 /* Next retry or deadline of a slot; none when there is nothing to wait for. */
 static void worker_arm(struct kvs_send_worker *w)
 {
@@ -78,6 +102,8 @@ static void worker_arm(struct kvs_send_worker *w)
 			 sl->state != KVS_SEND_SLOT_CLOSING &&
 			 sl->deadline < at)
 			at = sl->deadline;
+		if (call_due(sl) < at)
+			at = call_due(sl);
 	}
 	if (idle && !kvs_list_empty(&w->run) && w->retry_at < at)
 		at = w->retry_at;
@@ -247,6 +273,15 @@ static void worker_due(struct kvs_timer *t)
 	for (i = 0; i < w->s->slots; i++) {
 		struct kvs_send_slot *sl = &w->slot[i];
 
+		if (now >= call_due(sl)) {
+			/* R5: nobody knows how much of it arrived. */
+			snprintf(sl->text, sizeof(sl->text),
+				 "a chunk was not taken within "
+				 "transfer.call_timeout");
+			sl->state = KVS_SEND_SLOT_CLOSING;
+			kvs_conn_close(sl->conn, -ETIMEDOUT, false);
+			continue;
+		}
 		if ((sl->state != KVS_SEND_SLOT_CONNECTING &&
 		     sl->state != KVS_SEND_SLOT_HELLO) ||
 		    now < sl->deadline)
@@ -277,26 +312,37 @@ static struct kvs_send_slot *pick(struct kvs_send_worker *w)
 	return best;
 }
 
+/* Nothing of it is with the transport any more. */
+static void chunk_take_back(struct kvs_send_chunk *k)
+{
+	struct kvs_send_room *r = k->room;
+
+	kvs_list_del(&k->node);
+	k->slot->inflight -= k->len;
+	k->slot->w->inflight -= k->len;
+	r->s->inflight -= k->len;
+	r->s->chunks--;
+	r->inflight -= k->len;
+	atomic_fetch_sub(&r->outstanding, 1);
+}
+
 static void chunk_done(struct kvs_conn *c, struct kvs_tx *tx, int status)
 {
 	struct kvs_send_chunk *k =
 		kvs_container_of(tx, struct kvs_send_chunk, tx);
 	struct kvs_send_room *r = k->room;
-	struct kvs_sender *s = r->s;
 	char why[KVS_SEND_TEXT + 128];
 
 	(void)c;
-	k->slot->inflight -= k->len;
-	k->slot->w->inflight -= k->len;
-	s->inflight -= k->len;
-	s->chunks--;
-	atomic_fetch_sub(&r->outstanding, 1);
+	chunk_take_back(k);
+	k->slot->call_at = kvs_sender_now(r->s);
 	if (status == -EPIPE || status == -ECONNABORTED)
 		status = -ECONNRESET; /* the same to callers */
 	if (status) {
 		snprintf(why, sizeof(why),
-			 "a send to worker %u failed, bytes unknown: %s",
-			 k->slot->w->index, kvs_err_name(status));
+			 "a send to worker %u failed, bytes unknown: %s%s%s",
+			 k->slot->w->index, kvs_err_name(status),
+			 k->slot->text[0] ? ": " : "", k->slot->text);
 		k->job->status = status;
 		kvs_send_room_poison(r, -status, why);
 	} else {
@@ -305,6 +351,8 @@ static void chunk_done(struct kvs_conn *c, struct kvs_tx *tx, int status)
 	k->job->chunks--;
 	kvs_send_job_put(r, k->job);
 	kvs_send_room_dirty(r);
+	if (r->state == KVS_SEND_GRANTED && !kvs_list_empty(&r->jobs))
+		kvs_send_worker_run(r->worker, r);
 	free(k);
 }
 
@@ -367,6 +415,20 @@ static void chunk_digest(struct kvs_send_room *r, const struct kvs_msg_chunk *m,
 	}
 }
 
+/* Alone on its connection, it begins now; the timer may be later than that. */
+static void call_begin(struct kvs_send_slot *sl, const struct kvs_send_chunk *k)
+{
+	struct kvs_timer *t = &sl->w->timer;
+
+	if (kvs_list_first(&sl->calls, struct kvs_send_chunk, node) != k)
+		return;
+	sl->call_at = kvs_sender_now(sl->w->s);
+	if (kvs_timer_is_set(t) && t->at <= call_due(sl))
+		return;
+	if (kvs_timer_set(&sl->w->s->timers, t, call_due(sl)))
+		kvs_log_debug("sender: timer: out of memory");
+}
+
 static bool chunk_send(struct kvs_send_chunk *k, struct kvs_send_slot *sl,
 		       const struct kvs_gather *before)
 {
@@ -381,19 +443,18 @@ static bool chunk_send(struct kvs_send_chunk *k, struct kvs_send_slot *sl,
 	s->inflight += k->len;
 	sl->inflight += k->len;
 	sl->w->inflight += k->len;
+	r->inflight += k->len;
 	k->slot = sl;
+	kvs_list_add_tail(&sl->calls, &k->node);
 	if (!kvs_conn_write(sl->conn, &k->tx)) {
 		r->used |= 1ULL << sl->index;
+		call_begin(sl, k);
 		return true;
 	}
 	/* closing, and not one byte of this was taken: back it goes */
 	j->g = *before;
 	j->chunks--;
-	s->chunks--;
-	s->inflight -= k->len;
-	sl->inflight -= k->len;
-	sl->w->inflight -= k->len;
-	atomic_fetch_sub(&r->outstanding, 1);
+	chunk_take_back(k);
 	sl->state = KVS_SEND_SLOT_CLOSING;
 	free(k);
 	return false;
@@ -419,7 +480,6 @@ static bool push_one(struct kvs_send_worker *w)
 		.layout = w->s->layout,
 		.buffers = w->s->buffers,
 		.rank = w->s->rank,
-		.chunk_max = w->s->chunk_max,
 	};
 	struct kvs_send_chunk *k;
 	struct kvs_send_slot *sl;
@@ -436,6 +496,7 @@ static bool push_one(struct kvs_send_worker *w)
 		return false;
 	r = kvs_list_first(&w->run, struct kvs_send_room, run_node);
 	j = kvs_list_first(&r->jobs, struct kvs_send_job, node);
+	map.chunk_max = chunk_max(r);
 	map.extent_pages = r->extent_pages;
 	map.n_extents = r->n_extents;
 	map.first_layer = r->first_layer;
@@ -457,7 +518,7 @@ static bool push_one(struct kvs_send_worker *w)
 		kvs_send_job_put(r, j);
 	}
 	if (!kvs_list_empty(&r->jobs))
-		kvs_list_add_tail(&w->run, &r->run_node);
+		kvs_send_worker_run(w, r);
 	else
 		kvs_send_room_dirty(r);
 	return true;

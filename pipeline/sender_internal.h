@@ -225,6 +225,9 @@ struct kvs_send_room {
 	struct kvs_send_worker *worker;
 	uint64_t used; /* bit of each slot of the worker that carried bytes */
 	uint64_t bytes; /* completed */
+	uint64_t inflight; /* bytes outstanding */
+	uint64_t batch_max; /* most of them; not 0 */
+	uint64_t call_timeout; /* ns */
 	struct kvs_timer timer; /* next OPEN, or the time limit */
 	uint64_t open_until; /* ns */
 	uint64_t backoff; /* ns */
@@ -263,6 +266,8 @@ struct kvs_send_slot {
 	enum kvs_send_slot_state state;
 	struct kvs_conn *conn; /* NULL when idle */
 	uint64_t inflight; /* bytes */
+	struct kvs_list calls; /* chunks with the transport, in order */
+	uint64_t call_at; /* ns; the first of them is at the head since then */
 	uint64_t deadline; /* ns; of getting ready */
 	int said; /* error the daemon gave before closing */
 	char text[KVS_SEND_TEXT];
@@ -285,6 +290,7 @@ struct kvs_send_worker {
 /* A chunk in the transport's hands. */
 struct kvs_send_chunk {
 	struct kvs_tx tx;
+	struct kvs_list node; /* on slot->calls */
 	struct kvs_send_room *room;
 	struct kvs_send_job *job;
 	struct kvs_send_slot *slot;
@@ -317,6 +323,8 @@ struct kvs_sender {
 	uint64_t chunk_max; /* bytes */
 	uint64_t connect_timeout; /* ns */
 	uint64_t open_timeout; /* ns */
+	uint64_t max_batch; /* bytes of a room; 0: the daemon's */
+	uint64_t call_timeout; /* ns; 0: the daemon's */
 	uint64_t instance;
 
 	const struct kvs_clock *clock;
@@ -451,7 +459,8 @@ void kvs_send_room_settle_all(struct kvs_sender *s);
 /* Find or make; NULL: too many, or no memory. */
 struct kvs_send_worker *kvs_send_worker_get(struct kvs_sender *s,
 					    uint32_t index);
-/* The room has something to cut. Harmless when it waits for its turn. */
+/* The room has something to cut. Harmless when it waits for its turn, or for
+ * a completion because all it may launch is outstanding. */
 void kvs_send_worker_run(struct kvs_send_worker *w, struct kvs_send_room *r);
 /* Cut and send while the window allows. */
 void kvs_sender_pump(struct kvs_sender *s);

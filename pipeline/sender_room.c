@@ -12,6 +12,8 @@
 
 #define KVS_SEND_OPEN_RETRY_MIN (10 * KVS_NSEC_PER_MSEC)
 #define KVS_SEND_OPEN_RETRY_MAX (500 * KVS_NSEC_PER_MSEC)
+#define KVS_SEND_BATCH_DEFAULT (64ULL << 20) /* bytes */
+#define KVS_SEND_CALL_DEFAULT (10 * KVS_NSEC_PER_SEC)
 #define KVS_SEND_ABORTS_MAX 64 /* unanswered ones of a room we count */
 
 static struct kvs_list *bucket_of(struct kvs_sender *s, uint64_t id)
@@ -241,6 +243,14 @@ static int digest_begin(struct kvs_send_room *r, const struct kvs_msg_grant *g)
 	return 0;
 }
 
+/* Of two limits the smaller; 0 is no limit. */
+static uint64_t smaller(uint64_t a, uint64_t b, uint64_t neither)
+{
+	if (!a || !b)
+		return a | b ? a | b : neither;
+	return a < b ? a : b;
+}
+
 static void take_grant(struct kvs_send_room *r, const struct kvs_msg_grant *g)
 {
 	struct kvs_sender *s = r->s;
@@ -255,6 +265,11 @@ static void take_grant(struct kvs_send_room *r, const struct kvs_msg_grant *g)
 	r->first_layer = g->first_layer;
 	r->n_layers = g->n_layers;
 	r->aux_len = g->aux_len;
+	r->batch_max =
+		smaller(s->max_batch, g->batch_bytes, KVS_SEND_BATCH_DEFAULT);
+	r->call_timeout = smaller(s->call_timeout,
+				  g->call_timeout_ms * KVS_NSEC_PER_MSEC,
+				  KVS_SEND_CALL_DEFAULT);
 	if (g->tokens != r->tokens)
 		wrong = "GRANT: tokens differ from this rank's";
 	else if (g->page_size != s->layout->page_size)

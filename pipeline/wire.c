@@ -328,8 +328,6 @@ static const char *kvs_get_grant(const struct kvs_wire_grant *w,
 	    left != (uint64_t)n * sizeof(struct kvs_wire_key) +
 			    n_places * sizeof(struct kvs_wire_place))
 		return kvs_count;
-	if (kvs_get32(w->reserved))
-		return kvs_value;
 	m->room = kvs_get64(w->room);
 	m->generation = kvs_get64(w->generation);
 	m->tokens = kvs_get64(w->tokens);
@@ -341,6 +339,8 @@ static const char *kvs_get_grant(const struct kvs_wire_grant *w,
 	m->first_layer = kvs_get32(w->first_layer);
 	m->n_layers = kvs_get32(w->n_layers);
 	m->aux_len = kvs_get32(w->aux_len);
+	m->call_timeout_ms = kvs_get32(w->call_timeout_ms);
+	m->batch_bytes = kvs_get64(w->batch_bytes);
 	m->n_keys = n;
 	m->n_places = n_places;
 	m->aux_at = (uint64_t)kvs_get32(w->aux_at) * KVS_RUN_ALIGN;
@@ -591,6 +591,8 @@ static void kvs_put_grant(struct kvs_wire_grant *w,
 	w->n_keys = kvs_put32(m->n_keys);
 	w->n_places = kvs_put32(m->n_places);
 	w->aux_at = kvs_put32((uint32_t)(m->aux_at / KVS_RUN_ALIGN));
+	w->call_timeout_ms = kvs_put32(m->call_timeout_ms);
+	w->batch_bytes = kvs_put64(m->batch_bytes);
 }
 
 static void kvs_put_refuse(struct kvs_wire_refuse *w,

@@ -136,6 +136,8 @@ struct kvs_msg_grant {
 	uint32_t first_layer; /* what this rank is to send */
 	uint32_t n_layers;
 	uint32_t aux_len; /* bytes this rank is to send */
+	uint32_t call_timeout_ms; /* a chunk may take so long; 0: not said */
+	uint64_t batch_bytes; /* not more launched at a time; 0: not said */
 	/* One-sided, a rank with bytes to send: n_extents keys, and a place of
 	 * each buffer of its layers in the order of kvs_layout_order(). Else
 	 * none. Caller-given arrays. */

@@ -109,13 +109,16 @@ struct kvs_wire_grant {
 	kvs_le32 n_keys;
 	kvs_le32 n_places;
 	kvs_le32 aux_at; /* units of KVS_RUN_ALIGN bytes */
-	kvs_le32 reserved;
+	kvs_le32 call_timeout_ms;
+	kvs_le64 batch_bytes;
 	/* then n_keys of struct kvs_wire_key */
 	/* then n_places of struct kvs_wire_place */
 };
-static_assert(sizeof(struct kvs_wire_grant) == 88, "GRANT");
+static_assert(sizeof(struct kvs_wire_grant) == 96, "GRANT");
 static_assert(offsetof(struct kvs_wire_grant, rank) == 40, "GRANT.rank");
 static_assert(offsetof(struct kvs_wire_grant, n_keys) == 72, "GRANT.n_keys");
+static_assert(offsetof(struct kvs_wire_grant, batch_bytes) == 88,
+	      "GRANT.batch_bytes");
 static_assert(sizeof(struct kvs_wire_grant) +
 			      KVS_WIRE_GRANT_KEYS_MAX *
 				      sizeof(struct kvs_wire_key) +

@@ -66,6 +66,13 @@ struct kvs_send_ops {
  * @ops: callbacks; outlives the sender
  * @open_timeout: ns a room waits for the daemon's grant, its refusals that ask
  *                for patience included; 0: 60 s
+ * @max_batch_bytes: bytes of one room given to the network and not completed,
+ *                   at most; 0: what the daemon says (64 MiB if nothing). The
+ *                   smaller of both counts.
+ * @call_timeout: ns that a chunk may take once it is at the head of its
+ *                connection; then it has failed, with all that is on that
+ *                connection. 0: what the daemon says (10 s if nothing). The
+ *                smaller of both counts.
  */
 struct kvs_sender_opts {
 	size_t size;
@@ -82,6 +89,8 @@ struct kvs_sender_opts {
 	const char *engine;
 	const struct kvs_send_ops *ops;
 	uint64_t open_timeout;
+	uint64_t max_batch_bytes;
+	uint64_t call_timeout;
 };
 
 /**

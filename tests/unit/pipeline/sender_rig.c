@@ -394,10 +394,13 @@ static void serve_data(struct rig *g, unsigned int i)
 	}
 	assert_int_equal(m.type, KVS_WIRE_CHUNK);
 	assert_int_equal(m.chunk.rank, g->o.rank);
+	if (m.chunk.len > g->chunk_most)
+		g->chunk_most = m.chunk.len;
 	r = room_find(g, m.chunk.generation);
 	if (r) {
-		assert_true(read_full(g->data[i], place(g, r, &m.chunk),
-				      m.chunk.len));
+		/* fewer where the sender dropped the connection */
+		if (!read_full(g->data[i], place(g, r, &m.chunk), m.chunk.len))
+			remove_data(g, i);
 		return;
 	}
 	g->late_bytes += m.chunk.len;
@@ -649,6 +652,8 @@ void rig_grant(struct rig *g, const struct rig_room *r)
 			.first_layer = r->first_layer,
 			.n_layers = r->n_layers,
 			.aux_len = r->geo.aux_len,
+			.call_timeout_ms = g->call_timeout_ms,
+			.batch_bytes = g->batch_bytes,
 		},
 	};
 

@@ -58,6 +58,8 @@ struct rig {
 	struct kvs_sender_opts o;
 	uint32_t keepalive_ms;
 	int rcvbuf; /* of the daemon's sockets, bytes */
+	uint64_t batch_bytes; /* told with every grant */
+	uint32_t call_timeout_ms; /* likewise */
 
 	struct kvs_layout *layout;
 	void **buffers; /* source pool */
@@ -74,6 +76,7 @@ struct rig {
 	struct rig_room *room[64];
 	unsigned int n_rooms;
 	uint64_t late_bytes; /* of rooms not known here */
+	uint32_t chunk_most; /* bytes of the largest chunk that came */
 	struct kvs_wire_scratch scratch;
 
 	pthread_t creating;

@@ -168,7 +168,7 @@ static void wire_sizes(void **state)
 {
 	static const int size[] = {
 		[KVS_WIRE_HELLO] = 128,	    [KVS_WIRE_LAYOUT] = 48 + 12,
-		[KVS_WIRE_OPEN] = 64,	    [KVS_WIRE_GRANT] = 88,
+		[KVS_WIRE_OPEN] = 64,	    [KVS_WIRE_GRANT] = 96,
 		[KVS_WIRE_REFUSE] = 304,    [KVS_WIRE_CHUNK] = 64,
 		[KVS_WIRE_CHUNK_DONE] = 64, [KVS_WIRE_LAST] = 48,
 		[KVS_WIRE_COMPLETE] = 40,   [KVS_WIRE_ABORT] = 296,
@@ -639,11 +639,10 @@ static void wire_reserved(void **state)
 		unsigned int type;
 		size_t at, width;
 	} v[] = {
-		{ KVS_WIRE_HELLO, 22, 2 },     { KVS_WIRE_OPEN, 60, 4 },
-		{ KVS_WIRE_GRANT, 84, 4 },     { KVS_WIRE_REFUSE, 44, 4 },
-		{ KVS_WIRE_CHUNK, 56, 8 },     { KVS_WIRE_CHUNK_DONE, 56, 8 },
-		{ KVS_WIRE_COMPLETE, 36, 4 },  { KVS_WIRE_ERROR, 20, 4 },
-		{ KVS_WIRE_KEEPALIVE, 28, 4 },
+		{ KVS_WIRE_HELLO, 22, 2 },	{ KVS_WIRE_OPEN, 60, 4 },
+		{ KVS_WIRE_REFUSE, 44, 4 },	{ KVS_WIRE_CHUNK, 56, 8 },
+		{ KVS_WIRE_CHUNK_DONE, 56, 8 }, { KVS_WIRE_COMPLETE, 36, 4 },
+		{ KVS_WIRE_ERROR, 20, 4 },	{ KVS_WIRE_KEEPALIVE, 28, 4 },
 	};
 	struct bench *b = *state;
 	size_t i, j, len;

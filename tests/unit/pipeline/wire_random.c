@@ -128,6 +128,8 @@ static void kvs_random_grant(struct kvs_rng *r, uint32_t most,
 	m->first_layer = kvs_u32(r, 0, 65536);
 	m->n_layers = kvs_u32(r, 0, 65536 - m->first_layer);
 	m->aux_len = kvs_u32(r, 0, KVS_AUX_MAX);
+	m->call_timeout_ms = kvs_u32(r, 0, UINT32_MAX);
+	m->batch_bytes = kvs_rng_next(r);
 	if (kvs_rng_below(r, 2)) {
 		m->n_keys = m->n_extents;
 		m->keys = s->keys;
@@ -275,8 +277,9 @@ static bool kvs_equal_grant(const struct kvs_msg_grant *a,
 	    a->extent_tokens != b->extent_tokens ||
 	    a->n_extents != b->n_extents || a->first_layer != b->first_layer ||
 	    a->n_layers != b->n_layers || a->aux_len != b->aux_len ||
-	    a->n_keys != b->n_keys || a->n_places != b->n_places ||
-	    a->aux_at != b->aux_at)
+	    a->call_timeout_ms != b->call_timeout_ms ||
+	    a->batch_bytes != b->batch_bytes || a->n_keys != b->n_keys ||
+	    a->n_places != b->n_places || a->aux_at != b->aux_at)
 		return false;
 	for (i = 0; i < a->n_places; i++) {
 		if (a->places[i].full != b->places[i].full ||
