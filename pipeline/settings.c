@@ -414,6 +414,51 @@ static bool kvs_setting_port_is_zero(const char *addr)
 	return colon && !strcmp(colon, ":0");
 }
 
+static uint64_t kvs_add_sat(uint64_t a, uint64_t b)
+{
+	return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+bool kvs_settings_hold_suffices(const struct kvs_settings *s, char *text,
+				size_t len)
+{
+	uint64_t sum = kvs_add_sat(kvs_add_sat(s->hold_assume_propagation,
+					       s->hold_assume_remaining),
+				   s->transfer_call_timeout);
+	struct kvs_settings least = { .hold_timeout = sum };
+	char have[32], p[32], r[32], c[32], all[32];
+
+	snprintf(text, len,
+		 "hold.timeout (%s) %s hold.assume_propagation (%s) + "
+		 "hold.assume_remaining (%s) + transfer.call_timeout (%s) = %s",
+		 kvs_setting_value(s, KVS_SETTING_OF_hold_timeout, have,
+				   sizeof(have)),
+		 s->hold_timeout > sum ? "exceeds" : "does not exceed",
+		 kvs_setting_value(s, KVS_SETTING_OF_hold_assume_propagation, p,
+				   sizeof(p)),
+		 kvs_setting_value(s, KVS_SETTING_OF_hold_assume_remaining, r,
+				   sizeof(r)),
+		 kvs_setting_value(s, KVS_SETTING_OF_transfer_call_timeout, c,
+				   sizeof(c)),
+		 kvs_setting_value(&least, KVS_SETTING_OF_hold_timeout, all,
+				   sizeof(all)));
+	return s->hold_timeout > sum;
+}
+
+static int kvs_settings_check_hold(struct kvs_settings_checker *c)
+{
+	char text[512];
+
+	if (kvs_settings_hold_suffices(c->s, text, sizeof(text)) ||
+	    strcmp(c->s->hold_check, "error"))
+		return 0;
+	return kvs_settings_bad(c, KVS_SETTING_OF_hold_timeout,
+				KVS_SETTING_OF_transfer_call_timeout,
+				"%s: senders that are well would be revoked; "
+				"hold.check = warn allows it",
+				text);
+}
+
 int kvs_settings_check_origin(const struct kvs_settings *s,
 			      const struct kvs_settings_origin *o, char *err,
 			      size_t errlen)
@@ -428,6 +473,8 @@ int kvs_settings_check_origin(const struct kvs_settings *s,
 					      "ctl.socket", s->ctl_socket);
 	if (!ret)
 		ret = kvs_settings_check_nodes(&c);
+	if (!ret)
+		ret = kvs_settings_check_hold(&c);
 	if (ret)
 		return ret;
 	if (!strcmp(s->engine_socket, s->ctl_socket))

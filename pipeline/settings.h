@@ -92,6 +92,11 @@ int kvs_settings_check_origin(const struct kvs_settings *s,
 const char *kvs_setting_where(const struct kvs_settings_origin *o,
 			      unsigned int i, char *buf, size_t len);
 
+/* Does hold.timeout exceed what it has to outlast? @text: the sum, term by
+ * term, whatever the answer. */
+bool kvs_settings_hold_suffices(const struct kvs_settings *s, char *text,
+				size_t len);
+
 /* i-th setting, or NULL past the end. */
 const struct kvs_setting_info *kvs_setting_info(unsigned int i);
 /* Present value as text; returns buf. */

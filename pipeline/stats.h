@@ -97,6 +97,11 @@ struct kvs_worker_stats {
 	struct kvs_hist transfer; /* ns, first OPEN to READY */
 	struct kvs_hist claim; /* ns, READY to commit */
 	struct kvs_hist commit; /* ns, commit to copies done */
+	struct kvs_hist call; /* ns, a chunk's header to its last byte */
+	/* what hold.timeout has to cover; see aborts.h */
+	struct kvs_hist
+		abort_propagation; /* ns, ABORT to an idle rank's answer */
+	struct kvs_hist abort_remaining; /* ns, ABORT to a late chunk's end */
 };
 
 struct kvs_pool_snapshot {

@@ -34,6 +34,9 @@ int kvs_worker_create(const struct kvs_worker_opts *o, struct kvs_worker **ret)
 	kvs_hist_init(&w->stats.transfer);
 	kvs_hist_init(&w->stats.claim);
 	kvs_hist_init(&w->stats.commit);
+	kvs_hist_init(&w->stats.call);
+	kvs_hist_init(&w->stats.abort_propagation);
+	kvs_hist_init(&w->stats.abort_remaining);
 	*ret = w;
 	return 0;
 }
@@ -203,18 +206,14 @@ void kvs_worker_conn_lost(struct kvs_worker *w, uint64_t session, int err)
 
 void kvs_worker_ended(struct kvs_worker *w, uint64_t generation, int err)
 {
-	uint64_t i = generation % KVS_WORKER_ENDED;
-
-	w->ended[i].generation = generation;
-	w->ended[i].err = err;
+	kvs_aborts_add(&w->aborts, generation, err, kvs_clock_now(w->clock));
 }
 
 static int worker_ended(const struct kvs_worker *w, uint64_t generation)
 {
-	uint64_t i = generation % KVS_WORKER_ENDED;
+	int err = kvs_aborts_err(&w->aborts, generation);
 
-	return w->ended[i].generation == generation ? w->ended[i].err
-						    : ECANCELED;
+	return err ? err : ECANCELED;
 }
 
 static void admit_refuse(struct kvs_worker *w, const struct kvs_room_request *q,
@@ -422,8 +421,13 @@ static void worker_ack(struct kvs_worker *w, struct kvs_worker_session *s,
 		       const struct kvs_msg_abort *m)
 {
 	struct kvs_room *r = kvs_u64map_get(&w->rooms, m->generation);
+	uint64_t ns;
 	int ret;
 
+	if (m->rank == s->rank &&
+	    kvs_aborts_answer(&w->aborts, m->generation, m->rank,
+			      kvs_clock_now(w->clock), &ns))
+		kvs_hist_record(&w->stats.abort_propagation, ns);
 	/* A room whose drain is over is no room any more, though it is
 	 * deleted only at the end of the turn. Only the very session that
 	 * was granted, and asked, can answer (R3): a newer one of that rank

@@ -19,6 +19,7 @@
 
 #include "lib/rng.h"
 #include "lib/u64map.h"
+#include "pipeline/aborts.h"
 #include "pipeline/attach_msg.h"
 #include "pipeline/room.h"
 #include "pipeline/settings.h"
@@ -30,6 +31,9 @@ struct kvs_receive {
 	struct kvs_room_rank *rank;
 	struct kvs_list node; /* on room->receives */
 	uint64_t len;
+	uint64_t generation; /* of the room it names, also when dropped */
+	uint32_t sender; /* the rank it names */
+	uint64_t begun; /* ns; its header was here */
 	const void *addr; /* where it is placed */
 	bool read; /* our own one-sided read: set before it begins */
 	uint64_t stream_at; /* its place in the rank's digest stream */
@@ -115,8 +119,6 @@ struct kvs_worker_session {
 				    * answer; their answers are no stray ones */
 };
 
-#define KVS_WORKER_ENDED 256 /* failed rooms remembered */
-
 struct kvs_worker {
 	struct kvs_worker_opts o;
 	const struct kvs_settings *set;
@@ -131,12 +133,7 @@ struct kvs_worker {
 	uint32_t live;
 	bool shutting_down;
 	bool released; /* memory came back since the last turn */
-	/* why the last rooms failed, for OPENs that crossed the failure;
-	 * by generation, modulo */
-	struct {
-		uint64_t generation;
-		int err;
-	} ended[KVS_WORKER_ENDED];
+	struct kvs_aborts aborts; /* the last rooms that failed */
 	uint32_t flips_left; /* test.inject_flip */
 	struct kvs_worker_stats stats;
 };

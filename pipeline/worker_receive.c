@@ -155,6 +155,16 @@ static int chunk_claim(struct kvs_worker *w, uint64_t session,
 	return 0;
 }
 
+/* A chunk ended: one of those that hold.timeout has to outlast? */
+static void chunk_late(struct kvs_worker *w, uint64_t generation, uint32_t rank)
+{
+	uint64_t ns;
+
+	if (kvs_aborts_chunk(&w->aborts, generation, rank,
+			     kvs_clock_now(w->clock), &ns))
+		kvs_hist_record(&w->stats.abort_remaining, ns);
+}
+
 int kvs_worker_written(struct kvs_worker *w, uint64_t session,
 		       const struct kvs_msg_chunk *m,
 		       enum kvs_proto_error *ret_reason)
@@ -166,6 +176,8 @@ int kvs_worker_written(struct kvs_worker *w, uint64_t session,
 	ret = chunk_claim(w, session, m, true, &k, &off, &stream, ret_reason);
 	if (k)
 		kvs_room_placed(k->room, k, m->len);
+	else if (!ret)
+		chunk_late(w, m->generation, m->rank);
 	return ret;
 }
 
@@ -181,6 +193,9 @@ int kvs_worker_receive_begin(struct kvs_worker *w, uint64_t session,
 
 	rx->room = NULL;
 	rx->len = m->len;
+	rx->generation = m->generation;
+	rx->sender = m->rank;
+	rx->begun = kvs_clock_now(w->clock);
 	*ret_addr = NULL;
 	ret = chunk_claim(w, session, m, false, &k, &off, &rx->stream_at,
 			  ret_reason);
@@ -215,11 +230,15 @@ void kvs_worker_receive_end(struct kvs_worker *w, struct kvs_receive *rx,
 	struct kvs_room *r = rx->room;
 	struct kvs_room_rank *k = rx->rank;
 
-	if (!r)
-		return; /* it was dropped, and counted when it began */
+	if (!r) {
+		/* counted when it began, and dropped */
+		chunk_late(w, rx->generation, rx->sender);
+		return;
+	}
 	rx->room = NULL;
 	kvs_list_del(&rx->node);
 	if (r->failed) {
+		chunk_late(w, rx->generation, rx->sender);
 		w->stats.late_bytes += rx->len;
 		/* A revoked rank is finished once nothing of it is received;
 		 * its party leaves first, as the drain may end the room. */
@@ -230,6 +249,8 @@ void kvs_worker_receive_end(struct kvs_worker *w, struct kvs_receive *rx,
 	}
 	kvs_party_leave(&rx->party, KVS_PROOF_RECEIVE_REAPED);
 	if (!status && got == rx->len) {
+		kvs_hist_record(&w->stats.call,
+				kvs_clock_now(w->clock) - rx->begun);
 		/* While the bytes are hot; the place was checked before. */
 		if (k->digest.kind != KVS_DIGEST_NONE)
 			(void)kvs_digest_add(&k->digest, rx->stream_at,

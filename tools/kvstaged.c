@@ -226,6 +226,17 @@ static void kvs_daemon_reloading(const struct kvs_daemon *d)
 					(uint64_t)KVS_NSEC_PER_USEC);
 }
 
+/* An operator who allowed it is told each time; others see the sum. */
+static void kvs_daemon_say_hold(const struct kvs_settings *s)
+{
+	char text[512];
+
+	if (kvs_settings_hold_suffices(s, text, sizeof(text)))
+		kvs_log_info("%s", text);
+	else
+		kvs_log_warn("%s: senders that are well may be revoked", text);
+}
+
 void kvs_daemon_reload(struct kvs_daemon *d)
 {
 	char err[1024];
@@ -246,6 +257,7 @@ void kvs_daemon_reload(struct kvs_daemon *d)
 		if (d->state == KVS_DAEMON_RUNNING)
 			kvs_service_reload(d->svc, &d->settings);
 		d->reloaded = true;
+		kvs_daemon_say_hold(&d->settings);
 		kvs_log_notice("reload: done");
 	}
 	if (d->state == KVS_DAEMON_RUNNING)
@@ -311,6 +323,7 @@ static int kvs_daemon_announce(struct kvs_daemon *d)
 	kvs_daemon_log_pools(d);
 	kvs_log_notice("prefill ranks connect to %s", d->listen);
 	kvs_log_notice("engines attach at %s", d->settings.engine_socket);
+	kvs_daemon_say_hold(&d->settings);
 	if (d->settings.hold_require_ack)
 		kvs_log_notice("hold.require_ack: rooms also wait for "
 			       "acknowledgements on TCP");

@@ -275,13 +275,13 @@ static void reload(void **state)
 	kvs_rig_start_ready(&rig, conf);
 	assert_setting("hold.timeout", "20s");
 
-	kvs_rig_write_file("k.conf", "[hold]\ntimeout = 5s\n"
+	kvs_rig_write_file("k.conf", "[hold]\ntimeout = 17s\n"
 				     "[claim]\ntimeout = 9s\n"
 				     "[extent]\ntokens = 64\n");
 	kill(rig.pid, SIGHUP);
 	kvs_rig_wait(&rig, "READY=1", seen, sizeof(seen));
 	kvs_rig_assert_has(seen, "RELOADING=1\nMONOTONIC_USEC=");
-	assert_setting("hold.timeout", "5s");
+	assert_setting("hold.timeout", "17s");
 	/* the option still wins */
 	assert_setting("claim.timeout", "7s");
 	assert_setting("extent.tokens", "2048");
@@ -291,7 +291,17 @@ static void reload(void **state)
 	kill(rig.pid, SIGHUP);
 	kvs_rig_wait(&rig, "READY=1", NULL, 0);
 	kvs_rig_assert_log("reload: k.conf:3: hold.timeout");
-	assert_setting("hold.timeout", "5s");
+	assert_setting("hold.timeout", "17s");
+
+	/* nor does what does not go together replace what does */
+	kvs_rig_write_file("k.conf", "[transfer]\ncall_timeout = 30s\n");
+	kill(rig.pid, SIGHUP);
+	kvs_rig_wait(&rig, "READY=1", NULL, 0);
+	kvs_rig_assert_log("reload: k.conf:2: hold.timeout (30s) does not "
+			   "exceed hold.assume_propagation (1s) + "
+			   "hold.assume_remaining (5s) + "
+			   "transfer.call_timeout (30s) = 36s");
+	assert_setting("transfer.call_timeout", "10s");
 	kvs_rig_assert_has(kvs_rig_http("GET", "/readyz"), " 200 OK");
 
 	/* that log has warnings, and should */

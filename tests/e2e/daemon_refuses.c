@@ -146,7 +146,9 @@ static void printed(void **state)
 	static char first[65536];
 
 	(void)state;
-	expect(0, "", ARGS("--print-config", "--hold-timeout", "1500ms"));
+	expect(0, "",
+	       ARGS("--print-config", "--hold-timeout", "1500ms",
+		    "--hold-check", "warn"));
 	kvs_rig_assert_has(res.out, "\ntimeout = 1500ms\n");
 	kvs_rig_assert_has(res.out, "\nsocket = engine.sock\n");
 	memcpy(first, res.out, sizeof(first));

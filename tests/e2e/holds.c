@@ -264,8 +264,17 @@ static void ranks(void **state)
 
 static void copy(void **state)
 {
-	static const char *const extra[] = { "--hold-timeout", "300ms",
-					     "--engine-slots", "64", NULL };
+	static const char *const extra[] = { "--hold-timeout",
+					     "300ms",
+					     "--hold-assume-propagation",
+					     "50ms",
+					     "--hold-assume-remaining",
+					     "50ms",
+					     "--transfer-call-timeout",
+					     "100ms",
+					     "--engine-slots",
+					     "64",
+					     NULL };
 	char who[64], next[96];
 	struct kvs_msg m;
 	json_t *o;

