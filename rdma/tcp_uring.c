@@ -3,8 +3,8 @@
  * Engine: io_uring (liburing 2.3).
  *
  * One receive and one send of a connection are in the kernel at a time, each
- * for all it is worth (MSG_WAITALL): a payload is one operation straight into
- * its place. The receive of the next frame is not linked to it: a chain cut
+ * for all it is worth (MSG_WAITALL) where it is known how much will come: a
+ * payload is one operation straight into its place. The receive of the next frame is not linked to it: a chain cut
  * at a submission boundary would run as two independent receives on one
  * stream.
  *
@@ -349,10 +349,21 @@ static size_t gather(struct kvs_tcp_conn *c, size_t left)
 	return big && c->lowat == LOWAT ? left - LOWAT : left;
 }
 
+/* How long a frame is stands in its head; until that is here more was asked
+ * for than may ever come. */
+static bool may_be_short(const struct kvs_tcp_conn *c)
+{
+	return c->rx_state == KVS_TCP_RX_SINK ||
+	       (c->rx_state == KVS_TCP_RX_FRAME && c->c.kind == KVS_CONN_DATA &&
+		c->have < sizeof(struct kvs_frame));
+}
+
 static int uring_recv(struct kvs_tcp_conn *c)
 {
+	bool all = !may_be_short(c);
 	struct io_uring_sqe *sqe;
 	struct iovec iov[2];
+	size_t len;
 
 	if (!kvs_tcp_rx_want(c, iov))
 		return 0;
@@ -360,12 +371,13 @@ static int uring_recv(struct kvs_tcp_conn *c)
 	sqe = get_sqe(uring_of(kvs_tcp_of(&c->c)));
 	if (!sqe)
 		return -EBUSY;
-	io_uring_prep_recv(sqe, c->fd, iov[0].iov_base,
-			   kvs_tcp_shorten(iov[0].iov_len),
-			   c->rx_state == KVS_TCP_RX_SINK ? 0 : MSG_WAITALL);
+	len = kvs_tcp_shorten(iov[0].iov_len);
+	io_uring_prep_recv(sqe, c->fd, iov[0].iov_base, len,
+			   all ? MSG_WAITALL : 0);
 	io_uring_sqe_set_data64(sqe, tagged(c, TAG_RX));
 	c->rx_op.busy = true;
-	c->rx_op.want = iov[0].iov_len;
+	/* what is less by right is not a partial read */
+	c->rx_op.want = all || len < iov[0].iov_len ? iov[0].iov_len : 0;
 	return 0;
 }
 

@@ -91,6 +91,36 @@ static void any_split(void **state)
 	play(1000);
 }
 
+/* A message shorter than a data frame does not wait for what comes next. */
+static void short_frame_alone(void **state)
+{
+	static unsigned char mem[BODY];
+	unsigned char b[KVS_DATA_FRAME + BODY];
+	struct rig *r = rig_new(NULL);
+	int fd;
+
+	(void)state;
+	r->kind = KVS_CONN_DATA;
+	r->mem = mem;
+	fd = puppet(r);
+	for (int i = 1; i <= 3; i++) {
+		mkframe(b, 1, i == 2 ? 16 : 40, 0);
+		puppet_send(r, fd, b, i == 2 ? 16 : 40);
+		rig_until(r, r->n_sides == 1 && r->side[0].frames == i);
+	}
+	mkframe(b, 2, KVS_DATA_FRAME, BODY);
+	fill(b + KVS_DATA_FRAME, 78, BODY);
+	puppet_send(r, fd, b, sizeof(b));
+	rig_until(r, r->side[0].done == 1);
+	assert_true(matches(mem, 78, BODY));
+	mkframe(b, 1, 40, 0);
+	puppet_send(r, fd, b, 40);
+	rig_until(r, r->side[0].frames == 4);
+	close(fd);
+	rig_until(r, r->side[0].closed);
+	rig_free(r);
+}
+
 static void control_split(void **state)
 {
 	unsigned char b[16 + 200 + 65536];
@@ -512,6 +542,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(any_split),
 		cmocka_unit_test(control_split),
+		cmocka_unit_test(short_frame_alone),
 		cmocka_unit_test(cut_anywhere),
 		cmocka_unit_test(lies),
 		cmocka_unit_test(no_payload_ops),
