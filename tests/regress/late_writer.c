@@ -3,7 +3,8 @@
  * Claims, over TCP with plain sockets and with io_uring: memory of an aborted
  * room whose writer has stalled within a chunk goes to another room only
  * after our own receive into it is over (sgl-project/sglang#24527,
- * axboe/liburing#1375), and where the writer's word is asked for, only after
+ * axboe/liburing#1375, netty/netty#17238), what that receive had got so far is
+ * no progress of anybody, and where the writer's word is asked for, only after
  * that too; what the old writer sends afterwards is counted and lands
  * nowhere; a retry under the same room id gets a new generation, and what is
  * left of the first attempt, bytes, totals and acknowledgement, does not
@@ -55,12 +56,12 @@ static void stop(struct pe *e, struct ps *p)
  * on data connection 0. */
 static void stall(struct pe *e, struct ps *p, struct pe_room *r,
 		  struct ps_room *w, uint32_t slot, uint64_t room,
-		  uint32_t pages, size_t sent)
+		  uint32_t pages, uint32_t chunk, size_t sent)
 {
 	pe_admit(e, r, slot, room, pages * TOKENS, 1);
 	pe_wait(e, r, KVS_STATUS_ADMITTED);
 	assert_int_equal(ps_open(p, room, pages * TOKENS), 0);
-	ps_granted(p, w, 0xaa, CHUNK);
+	ps_granted(p, w, 0xaa, chunk);
 	assert_true(ps_send_part(p, 0, w, 0, 0, KVS_DATA_FRAME + sent) > 0);
 	rig_wait(g, rig_parties(g, room) >= 1 + g->set.hold_require_ack);
 }
@@ -111,7 +112,7 @@ static void reuse_waits_for_our_receive(void **state)
 	for (uint32_t i = 0; i < KVS_ARRAY_SIZE(sent); i++) {
 		uint64_t late;
 
-		stall(&e, &p, &a, &old, 0, 10 + i, 31, sent[i]);
+		stall(&e, &p, &a, &old, 0, 10 + i, 31, CHUNK, sent[i]);
 		late = rig_late_bytes(g);
 		/* needs what A has */
 		pe_admit(&e, &b, 1, 20 + i, 96 * TOKENS, 1);
@@ -143,6 +144,43 @@ static void reuse_waits_for_our_receive(void **state)
 	stop(&e, &p);
 }
 
+/* A receive that is told to stop may end with a part of its bytes. */
+static void short_receive_is_no_progress(void **state)
+{
+	const uint32_t chunk = 32 * PAGE; /* 1 MiB */
+	struct ps_room old, w;
+	struct pe_room a, b;
+	struct ps p;
+	struct pe e;
+
+	(void)state;
+	start(&e, &p, "no");
+	stall(&e, &p, &a, &old, 0, 1, 32, chunk, 5000);
+	assert_int_equal(old.n_chunks, 1);
+	abort_room(&e, &p, &a);
+	pe_admit(&e, &b, 1, 2, 96 * TOKENS, 1);
+	pe_wait(&e, &b, KVS_STATUS_ADMITTED);
+	rig_refresh(g);
+	assert_int_equal(rig_received(g), 0);
+	assert_int_equal(rig_late_bytes(g), chunk);
+	assert_int_equal(
+		rig_drains(g, KVS_DRAIN_DRAINED, KVS_PROOF_RECEIVE_REAPED), 1);
+	/* what is left of it, and right behind it another room's bytes */
+	assert_int_equal(ps_open(&p, 2, 96 * TOKENS), 0);
+	ps_granted(&p, &w, 0xbb, chunk);
+	assert_true(ps_send_part(&p, 0, &old, 0, KVS_DATA_FRAME + 5000, 0) > 0);
+	for (uint32_t i = 0; i < w.n_chunks; i++)
+		assert_true(ps_send_part(&p, 0, &w, i, 0, 0) > 0);
+	ps_finish(&p, &w, w.n_chunks);
+	pe_take(&e, &b, 96 * TOKENS, 1, 0xbb);
+	rig_refresh(g);
+	assert_int_equal(rig_received(g), 96 * PAGE);
+	assert_int_equal(rig_late_bytes(g), chunk);
+	assert_int_equal(a.ready, false);
+	ps_room_fini(&old);
+	stop(&e, &p);
+}
+
 /* hold.require_ack: the memory is out of reach until the rank has said that
  * it is through, however often others are served meanwhile. */
 static void reuse_waits_for_the_word(void **state)
@@ -155,7 +193,7 @@ static void reuse_waits_for_the_word(void **state)
 
 	(void)state;
 	start(&e, &p, "yes");
-	stall(&e, &p, &a, &old, 0, 1, 31, 5000);
+	stall(&e, &p, &a, &old, 0, 1, 31, CHUNK, 5000);
 	abort_room(&e, &p, &a);
 	rig_wait(g, rig_late_bytes(g) == CHUNK);
 	assert_int_equal(rig_bytes(g, KVS_EXTENT_HELD), 31 * PAGE);
@@ -304,6 +342,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(reuse_waits_for_our_receive),
+		cmocka_unit_test(short_receive_is_no_progress),
 		cmocka_unit_test(reuse_waits_for_the_word),
 		cmocka_unit_test(retry_under_the_same_id),
 		cmocka_unit_test(retries_do_not_mix),
