@@ -32,6 +32,7 @@ struct kvs_entry {
 	uint32_t node;
 	unsigned char nonce[16];
 	char peer[KVS_PEER_NAME];
+	bool aborted; /* by the operator; its node has been told */
 	uint32_t n_ranks;
 	struct kvs_rank_slice ranks[];
 };

@@ -395,13 +395,18 @@ static void front_abort(void *ctx, void *arg)
 {
 	struct kvs_front *f = ctx;
 	struct abort_arg *a = arg;
-	const struct kvs_entry *e = kvs_directory_get(f, a->room);
+	struct kvs_entry *e = kvs_directory_get(f, a->room);
 
 	a->ret = -ENOENT;
-	if (e)
-		a->ret = kvs_node_abort(&f->nodes[e->node], e->generation,
-					KVS_CAUSE_ENGINE_ABORT, ECANCELED,
-					"aborted by the operator");
+	if (!e)
+		return;
+	a->ret = -EALREADY;
+	if (e->aborted)
+		return;
+	a->ret = kvs_node_abort(&f->nodes[e->node], e->generation,
+				KVS_CAUSE_ENGINE_ABORT, ECANCELED,
+				"aborted by the operator");
+	e->aborted = !a->ret;
 }
 
 int kvs_service_abort(struct kvs_service *s, uint64_t room)

@@ -78,7 +78,8 @@ int kvs_service_rooms(struct kvs_service *svc, struct kvs_room_info **ret);
  */
 int kvs_service_holds(struct kvs_service *svc, struct kvs_hold_info **ret);
 
-/* Abort a live room by id, as its engine would. 0, -ENOENT. */
+/* Abort a live room by id, as its engine would; begun, not over, on return.
+ * 0; -ENOENT; -EALREADY it was told so before; -ENOMEM. */
 int kvs_service_abort(struct kvs_service *svc, uint64_t room);
 
 /* Bound TCP port of the listener. */
