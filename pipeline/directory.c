@@ -81,11 +81,49 @@ void kvs_directory_end(struct kvs_front *f, uint64_t room, uint64_t generation,
 	free(e);
 }
 
+void kvs_unpark(struct kvs_parked *p)
+{
+	struct kvs_front *f = p->s->f;
+
+	if (kvs_u64map_get(&f->parked, p->m.room) == p) {
+		kvs_u64map_del(&f->parked, p->m.room);
+		if (!kvs_list_empty(&p->by_room)) {
+			struct kvs_parked *next = kvs_list_first(
+				&p->by_room, struct kvs_parked, by_room);
+
+			/* The deletion above made room for it. */
+			KVS_ASSERT(
+				!kvs_u64map_add(&f->parked, p->m.room, next));
+		}
+	}
+	kvs_list_del(&p->by_room);
+	kvs_list_del(&p->node);
+	p->s->n_parked--;
+	free(p->withdrawn);
+	free(p);
+}
+
+/* This session has changed its mind about a room. */
+static void unpark_withdrawn(struct kvs_session *s, uint64_t room)
+{
+	struct kvs_parked *first = kvs_u64map_get(&s->f->parked, room);
+	struct kvs_parked *p, *tmp;
+
+	if (!first)
+		return;
+	kvs_list_for_each_entry_safe(p, tmp, &first->by_room, by_room)
+		if (p->s == s && p->withdrawn)
+			kvs_unpark(p);
+	if (first->s == s && first->withdrawn)
+		kvs_unpark(first);
+}
+
 int kvs_park(struct kvs_session *s, const struct kvs_msg_open *m)
 {
 	struct kvs_front *f = s->f;
 	struct kvs_parked *first, *p;
 
+	unpark_withdrawn(s, m->room);
 	if (s->n_parked >= f->settings.open_parked)
 		return -EAGAIN;
 	p = calloc(1, sizeof(*p));
@@ -110,25 +148,44 @@ int kvs_park(struct kvs_session *s, const struct kvs_msg_open *m)
 	return 0;
 }
 
-void kvs_unpark(struct kvs_parked *p)
+bool kvs_parked_withdraw(struct kvs_session *s, const struct kvs_msg_refuse *m)
 {
-	struct kvs_front *f = p->s->f;
+	bool any = false, kept = false;
+	struct kvs_parked *p, *tmp;
 
-	if (kvs_u64map_get(&f->parked, p->m.room) == p) {
-		kvs_u64map_del(&f->parked, p->m.room);
-		if (!kvs_list_empty(&p->by_room)) {
-			struct kvs_parked *next = kvs_list_first(
-				&p->by_room, struct kvs_parked, by_room);
-
-			/* The deletion above made room for it. */
-			KVS_ASSERT(
-				!kvs_u64map_add(&f->parked, p->m.room, next));
+	kvs_list_for_each_entry_safe(p, tmp, &s->parked, node) {
+		if (p->m.room != m->room || p->withdrawn)
+			continue;
+		any = true;
+		if (!kept && has_nonce(p->m.nonce))
+			p->withdrawn = malloc(sizeof(*p->withdrawn));
+		if (p->withdrawn) {
+			*p->withdrawn = *m;
+			kept = true;
+		} else {
+			kvs_unpark(p);
 		}
 	}
-	kvs_list_del(&p->by_room);
-	kvs_list_del(&p->node);
-	p->s->n_parked--;
-	free(p);
+	return any;
+}
+
+/* The engine admits what a rank has refused before: it need not wait for an
+ * OPEN that does not come. */
+static void parked_refused(const struct kvs_parked *p,
+			   const struct kvs_entry *e)
+{
+	const struct kvs_msg_refuse *m = p->withdrawn;
+	char text[KVS_WIRE_TEXT];
+
+	if (strcmp(p->s->peer, e->peer) != 0 || m->rank >= e->n_ranks ||
+	    m->rank != p->s->rank ||
+	    memcmp(p->m.nonce, e->nonce, sizeof(e->nonce)) != 0)
+		return;
+	snprintf(text, sizeof(text), "rank %u refused: %.200s", m->rank,
+		 m->text);
+	(void)kvs_node_abort(&p->s->f->nodes[e->node], e->generation,
+			     KVS_CAUSE_SENDER_REFUSED,
+			     m->err ? (int)m->err : ECANCELED, text);
 }
 
 void kvs_parked_run(struct kvs_front *f, const struct kvs_entry *e)
@@ -138,9 +195,13 @@ void kvs_parked_run(struct kvs_front *f, const struct kvs_entry *e)
 	while ((p = kvs_u64map_get(&f->parked, e->room))) {
 		struct kvs_session *s = p->s;
 		struct kvs_msg_open m = p->m;
+		bool wanted = !p->withdrawn;
 
+		if (!wanted)
+			parked_refused(p, e);
 		kvs_unpark(p);
-		kvs_front_open(s, e, &m);
+		if (wanted)
+			kvs_front_open(s, e, &m);
 	}
 }
 
@@ -159,9 +220,11 @@ void kvs_parked_sweep(struct kvs_front *f)
 					next = p->since + limit;
 				break; /* later ones are younger */
 			}
-			kvs_session_refuse(s, &p->m, 0, ENOENT,
-					   "no engine admitted this room "
-					   "within open.timeout");
+			if (!p->withdrawn)
+				kvs_session_refuse(
+					s, &p->m, 0, ENOENT,
+					"no engine admitted this room within "
+					"open.timeout");
 			kvs_unpark(p);
 		}
 	}

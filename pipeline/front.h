@@ -60,6 +60,9 @@ struct kvs_parked {
 	struct kvs_session *s;
 	uint64_t since; /* ns */
 	struct kvs_msg_open m;
+	/* Withdrawn: what its engine will be told, when it admits the attempt;
+	 * else NULL. */
+	struct kvs_msg_refuse *withdrawn;
 };
 
 /* A sender rank: its control connection. */
@@ -201,6 +204,7 @@ struct kvs_front {
 
 	uint64_t protocol_errors[KVS_PROTO_MAX];
 	uint64_t admits[KVS_ADMIT_MAX];
+	uint64_t strays[KVS_STRAY_MAX];
 
 	pthread_t thread;
 	bool running;
@@ -299,6 +303,10 @@ void kvs_directory_end(struct kvs_front *f, uint64_t room, uint64_t generation,
 int kvs_directory_ended(struct kvs_front *f, const struct kvs_msg_open *m);
 int kvs_park(struct kvs_session *s, const struct kvs_msg_open *m);
 void kvs_unpark(struct kvs_parked *p);
+/* The session's OPEN of the room is no more wanted. With a nonce the refusal
+ * waits in its place for the admit of that attempt; else it is forgotten.
+ * False: there was none. */
+bool kvs_parked_withdraw(struct kvs_session *s, const struct kvs_msg_refuse *m);
 /* Give the parked OPENs of a room that now exists to its node. */
 void kvs_parked_run(struct kvs_front *f, const struct kvs_entry *e);
 /* Refuse those that have waited longer than open.timeout. */

@@ -81,14 +81,13 @@ static uint64_t message_generation(const struct kvs_msg *m)
 static int control_withdraw(struct kvs_session *s, const struct kvs_msg *m)
 {
 	const struct kvs_entry *e = kvs_directory_get(s->f, m->refuse.room);
-	struct kvs_parked *p, *tmp;
+	bool parked = kvs_parked_withdraw(s, &m->refuse);
 	struct kvs_msg q = *m;
 
-	kvs_list_for_each_entry_safe(p, tmp, &s->parked, node)
-		if (p->m.room == m->refuse.room)
-			kvs_unpark(p);
-	if (!e || strcmp(e->peer, s->peer) != 0 || m->refuse.rank != s->rank)
+	if (!e || strcmp(e->peer, s->peer) != 0 || m->refuse.rank != s->rank) {
+		s->f->strays[KVS_STRAY_REFUSE] += !parked;
 		return 0;
+	}
 	q.refuse.generation = e->generation;
 	return kvs_node_message(&s->f->nodes[e->node], s->id, &q);
 }

@@ -297,6 +297,19 @@ static void kvs_metric_pool_configured(FILE *f, const struct kvs_metric *m,
 				     all.v[i].account.configured);
 }
 
+static void kvs_metric_quarantined(FILE *f, const struct kvs_metric *m,
+				   const struct kvs_snapshot *s)
+{
+	struct kvs_metric_pools all;
+	unsigned int i;
+
+	kvs_metric_pools_get(s, &all);
+	for (i = 0; i < all.n; i++)
+		kvs_metric_pool_line(
+			f, m, &all.v[i],
+			all.v[i].account.bytes[KVS_EXTENT_QUARANTINED]);
+}
+
 static void kvs_metric_pool_high_water(FILE *f, const struct kvs_metric *m,
 				       const struct kvs_snapshot *s)
 {
@@ -369,6 +382,7 @@ static void kvs_metric_held(FILE *f, const struct kvs_metric *m,
 /* what a row names as its own array */
 #define KVS_OWN_NONE KVS_METRIC_NONE
 #define KVS_OWN_admits offsetof(struct kvs_snapshot, admits)
+#define KVS_OWN_strays offsetof(struct kvs_snapshot, strays)
 #define KVS_OWN_protocol_errors offsetof(struct kvs_snapshot, protocol_errors)
 
 static const struct kvs_metric kvs_metrics[] = {

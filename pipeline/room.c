@@ -727,7 +727,10 @@ static void room_tell_abort(struct kvs_room *r, int err, const char *text)
 		} else {
 			snprintf(m.abort.text, sizeof(m.abort.text), "%s",
 				 text);
-			if (!k->party.drain)
+			if (!k->session->acks)
+				r->w->stats.acks_impossible
+					[KVS_ACK_IMPOSSIBLE_NO_CAPABILITY]++;
+			else if (!k->party.drain)
 				k->session->acks_not_awaited++;
 		}
 		r->w->o.out->to_peer(r->w->o.arg, k->session->id, &m);

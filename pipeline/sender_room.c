@@ -7,6 +7,7 @@
 #include "lib/log.h"
 #include "lib/rng.h"
 #include "lib/rule.h"
+#include "pipeline/room.h"
 #include "pipeline/sender_internal.h"
 #include "pipeline/wire_text.h"
 
@@ -119,7 +120,7 @@ static void say_refuse(struct kvs_send_room *r, int err, const char *text)
 			.room = r->id,
 			.rank = r->s->rank,
 			.err = (uint32_t)err,
-			.class = 503,
+			.class = kvs_error_class(err),
 		},
 	};
 

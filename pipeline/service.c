@@ -239,6 +239,7 @@ static void front_snapshot(void *ctx, void *arg)
 	memcpy(r->protocol_errors, f->protocol_errors,
 	       sizeof(r->protocol_errors));
 	memcpy(r->admits, f->admits, sizeof(r->admits));
+	memcpy(r->strays, f->strays, sizeof(r->strays));
 	add_bad_frames(r->protocol_errors, &st);
 	r->n_workers = f->n_nodes;
 }

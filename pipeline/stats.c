@@ -11,6 +11,10 @@ const char *const kvs_admit_result_name[KVS_ADMIT_MAX] = { KVS_ADMIT_RESULTS(
 	KVS_NAME_) };
 const char *const kvs_proto_error_name[KVS_PROTO_MAX] = { KVS_PROTOCOL_ERRORS(
 	KVS_NAME_) };
+const char *const kvs_ack_impossible_name[KVS_ACK_IMPOSSIBLE_MAX] = {
+	KVS_ACK_IMPOSSIBLE(KVS_NAME_)
+};
+const char *const kvs_stray_name[KVS_STRAY_MAX] = { KVS_STRAYS(KVS_NAME_) };
 
 enum kvs_proto_error kvs_proto_error_of(const char *reason)
 {

@@ -66,6 +66,18 @@
 	X(HANDSHAKE, "handshake") /* no HELLO in time */                   \
 	X(ENGINE, "engine") /* a bad packet from an engine */
 
+/* X(NAME, label): why a rank's acknowledgement cannot come */
+#define KVS_ACK_IMPOSSIBLE(X)                                             \
+	X(NO_CAPABILITY, "no_capability") /* its HELLO lacks drain_ack */ \
+	X(NEGATIVE, "negative") /* ABORT_NAK: a send of it failed */      \
+	X(LOST, "lost") /* its connection is gone */
+
+/* X(NAME, label): messages about a room that is none any more */
+#define KVS_STRAYS(X)     \
+	X(LAST, "last")   \
+	X(ABORT, "abort") \
+	X(REFUSE, "refuse")
+
 #define KVS_ENUM_(n, s) KVS_CAUSE_##n,
 enum kvs_room_cause { KVS_ROOM_CAUSES(KVS_ENUM_) KVS_CAUSE_MAX };
 #undef KVS_ENUM_
@@ -76,6 +88,17 @@ enum kvs_admit_result { KVS_ADMIT_RESULTS(KVS_ENUM_) KVS_ADMIT_MAX };
 enum kvs_proto_error { KVS_PROTOCOL_ERRORS(KVS_ENUM_) KVS_PROTO_MAX };
 #undef KVS_ENUM_
 
+#define KVS_ENUM_(n, s) KVS_ACK_IMPOSSIBLE_##n,
+enum kvs_ack_impossible {
+	KVS_ACK_IMPOSSIBLE(KVS_ENUM_) KVS_ACK_IMPOSSIBLE_MAX
+};
+#undef KVS_ENUM_
+#define KVS_ENUM_(n, s) KVS_STRAY_##n,
+enum kvs_stray { KVS_STRAYS(KVS_ENUM_) KVS_STRAY_MAX };
+#undef KVS_ENUM_
+
+extern const char *const kvs_ack_impossible_name[KVS_ACK_IMPOSSIBLE_MAX];
+extern const char *const kvs_stray_name[KVS_STRAY_MAX];
 extern const char *const kvs_cause_name[KVS_CAUSE_MAX];
 extern const char *const kvs_admit_result_name[KVS_ADMIT_MAX];
 extern const char *const kvs_proto_error_name[KVS_PROTO_MAX];
@@ -88,6 +111,8 @@ struct kvs_worker_stats {
 	uint64_t failures[KVS_CAUSE_MAX];
 	uint64_t admits[KVS_ADMIT_MAX];
 	uint64_t protocol_errors[KVS_PROTO_MAX];
+	uint64_t acks_impossible[KVS_ACK_IMPOSSIBLE_MAX];
+	uint64_t strays[KVS_STRAY_MAX];
 	uint64_t checksum_skipped; /* rooms' ranks that could not give one */
 	uint64_t late_bytes; /* arrived for a room that was over */
 	uint64_t received_bytes; /* placed in extents */
@@ -138,6 +163,7 @@ struct kvs_snapshot {
 	uint64_t connections_refused;
 	uint64_t protocol_errors[KVS_PROTO_MAX]; /* control and engine side */
 	uint64_t admits[KVS_ADMIT_MAX]; /* decided before a worker was asked */
+	uint64_t strays[KVS_STRAY_MAX]; /* likewise */
 	unsigned int n_workers;
 	struct kvs_worker_snapshot workers[KVS_NODES_MAX];
 };

@@ -167,6 +167,8 @@ static void session_ranks_lost(struct kvs_worker_session *s,
 				   session_node);
 		kvs_list_del(&k->session_node);
 		k->session = NULL;
+		k->room->w->stats.acks_impossible[KVS_ACK_IMPOSSIBLE_LOST] +=
+			k->party.drain && !k->party.poisoned;
 		if (worker_undecided(k->room) && KVS_RULE(R7, SESSION_LOST))
 			kvs_room_fail(k->room, cause, err, "rank %u: %s",
 				      k->rank, why);
@@ -467,8 +469,23 @@ static void worker_nak(struct kvs_worker *w, struct kvs_worker_session *s,
 		kvs_drain_poison(&r->drain, KVS_PARTY_RANK, m->rank);
 	else if (s->acks_not_awaited)
 		s->acks_not_awaited--;
-	else
+	else {
 		w->stats.drains.ack_ignored[KVS_ACK_IGNORED_UNKNOWN_ROOM]++;
+		return;
+	}
+	w->stats.acks_impossible[KVS_ACK_IMPOSSIBLE_NEGATIVE]++;
+}
+
+/* It may have crossed the room's end. */
+static void worker_stray(struct kvs_worker *w, bool known, enum kvs_stray type,
+			 uint64_t room, uint64_t generation)
+{
+	if (known)
+		return;
+	w->stats.strays[type]++;
+	kvs_log_debug("room %llu gen %llu: %s for a room that has ended",
+		      (unsigned long long)room, (unsigned long long)generation,
+		      kvs_stray_name[type]);
 }
 
 int kvs_worker_message(struct kvs_worker *w, uint64_t session,
@@ -484,6 +501,8 @@ int kvs_worker_message(struct kvs_worker *w, uint64_t session,
 	case KVS_WIRE_LAST:
 		k = worker_rank(w, s, m->last.room, m->last.generation,
 				m->last.rank, &foreign);
+		worker_stray(w, k || foreign, KVS_STRAY_LAST, m->last.room,
+			     m->last.generation);
 		if (k && (k->last || k->short_last) &&
 		    k->room->state == KVS_ROOM_RECEIVING)
 			return worker_violation(w, session, KVS_PROTO_ORDER,
@@ -495,6 +514,8 @@ int kvs_worker_message(struct kvs_worker *w, uint64_t session,
 	case KVS_WIRE_ABORT:
 		k = worker_rank(w, s, m->abort.room, m->abort.generation,
 				m->abort.rank, &foreign);
+		worker_stray(w, k || foreign, KVS_STRAY_ABORT, m->abort.room,
+			     m->abort.generation);
 		if (k && worker_undecided(k->room) &&
 		    KVS_RULE(R7, SENDER_ABORT))
 			kvs_room_fail(
@@ -511,6 +532,8 @@ int kvs_worker_message(struct kvs_worker *w, uint64_t session,
 	case KVS_WIRE_REFUSE:
 		k = worker_rank(w, s, m->refuse.room, m->refuse.generation,
 				m->refuse.rank, &foreign);
+		worker_stray(w, k || foreign, KVS_STRAY_REFUSE, m->refuse.room,
+			     m->refuse.generation);
 		if (k && worker_undecided(k->room) &&
 		    KVS_RULE(R7, SENDER_REFUSED))
 			kvs_room_fail(

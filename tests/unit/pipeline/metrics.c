@@ -283,6 +283,11 @@ static void documented_series(void **state)
 		"kvstage_held_bytes{reason=\"engine_abort\",node=\"0\"}",
 		"kvstage_held_bytes{reason=\"internal\",node=\"1\"}",
 		"kvstage_ack_ignored_total{reason=\"stale\"}",
+		"kvstage_quarantined_bytes{node=\"0\",pool=\"receive\"}",
+		"kvstage_quarantined_bytes{node=\"1\",pool=\"offload\"}",
+		"kvstage_acks_impossible_total{reason=\"no_capability\"}",
+		"kvstage_acks_impossible_total{reason=\"lost\"}",
+		"kvstage_messages_ignored_total{type=\"refuse\"}",
 		"kvstage_late_bytes_total",
 		"kvstage_room_failures_total{cause=\"peer_lost\"}",
 		"kvstage_admit_total{result=\"nofit\"}",
@@ -432,6 +437,12 @@ static void each_moves_one(void **state)
 		  "pool=\"receive\"}" },
 		{ &w->stats.admits[KVS_ADMIT_BUSY], NULL,
 		  "kvstage_admit_total{result=\"busy\"}" },
+		{ &w->stats.acks_impossible[KVS_ACK_IMPOSSIBLE_NEGATIVE], NULL,
+		  "kvstage_acks_impossible_total{reason=\"negative\"}" },
+		{ &w->stats.strays[KVS_STRAY_LAST], NULL,
+		  "kvstage_messages_ignored_total{type=\"last\"}" },
+		{ &s->strays[KVS_STRAY_REFUSE], NULL,
+		  "kvstage_messages_ignored_total{type=\"refuse\"}" },
 		{ &s->admits[KVS_ADMIT_NOFIT], NULL,
 		  "kvstage_admit_total{result=\"nofit\"}" },
 	};
@@ -506,6 +517,7 @@ static void starting(void **state)
 		if (find(a, id))
 			continue;
 		if (strncmp(id, "kvstage_pool_", 13) &&
+		    strncmp(id, "kvstage_quarantined_bytes", 25) &&
 		    strncmp(id, "kvstage_held_bytes", 18) &&
 		    strncmp(id, "kvstage_build_info", 18))
 			fail_msg("%s is missing at the start", id);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Claims: the documents that list the settings list them all, as they are:
+ * Claims: the documents that list settings and metrics list them all, as they
+ * are:
  * kvstaged.conf(5) has each with its text, range and default under its
  * section, and nothing else; kvstaged.conf.example is what the defaults print;
- * kvstage(7) has every errno of the public list.
+ * kvstage(7) has every errno of the public list; kvstage-metrics(7) has every
+ * metric with its kind and what to do about it, and nothing else.
  *
  * usage: settings_pages SOURCE-TREE
  */
@@ -159,12 +161,42 @@ static void errors_page(void **state)
 	free(page);
 }
 
+static void metrics_page(void **state)
+{
+	static const struct {
+		const char *name, *kind, *help;
+	} rows[] = {
+#define KVS_METRIC_ONE(n, t, m, h) { #n, #t, h },
+#define KVS_METRIC_SUM(n, t, m, h) { #n, #t, h },
+#define KVS_METRIC_CALL(n, t, f, h) { #n, #t, h },
+#define KVS_METRIC_ENUM(n, l, nm, o, m, h) { #n, "counter by " #l, h },
+#define KVS_METRIC_HIST(n, m, h) { #n, "histogram", h },
+#include "pipeline/metrics.def"
+	};
+	char *page = read_file("man/kvstage-metrics.7");
+	const size_t n = sizeof(rows) / sizeof(rows[0]);
+
+	(void)state;
+	squeeze(page);
+	for (size_t i = 0; i < n; i++) {
+		char item[2048];
+
+		snprintf(item, sizeof(item), ".It Li kvstage_%s Pq %s %s",
+			 rows[i].name, rows[i].kind, rows[i].help);
+		if (!strstr(page, item))
+			fail_msg("kvstage-metrics(7) lacks:\n%s", item);
+	}
+	assert_int_equal(count(page, ".It Li "), n);
+	free(page);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(conf_page),
 		cmocka_unit_test(example),
 		cmocka_unit_test(errors_page),
+		cmocka_unit_test(metrics_page),
 	};
 
 	if (argc != 2) {
