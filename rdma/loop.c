@@ -16,95 +16,29 @@
 #define FABRIC_MAGIC 0x46414252u
 #define POLL_BUDGET 1024 /* events of one poll */
 
-static struct loop_ep *ep_of(const struct kvs_transport *t)
-{
-	return kvs_container_of(t, struct loop_ep, t);
-}
-
 /* ---- the heap of connections that have an event ---- */
-
-static bool before(const struct loop_conn *a, const struct loop_conn *b)
-{
-	if (a->due != b->due)
-		return a->due < b->due;
-	if (a->tie != b->tie)
-		return a->tie < b->tie;
-	return a->id < b->id;
-}
-
-static void put(struct loop_ep *ep, size_t i, struct loop_conn *c)
-{
-	ep->heap[i] = c;
-	c->place = i;
-}
-
-static void sift(struct loop_ep *ep, size_t i)
-{
-	struct loop_conn *c = ep->heap[i];
-	size_t child;
-
-	while (i && before(c, ep->heap[(i - 1) / 2])) {
-		put(ep, i, ep->heap[(i - 1) / 2]);
-		i = (i - 1) / 2;
-	}
-	while ((child = 2 * i + 1) < ep->heap_n) {
-		if (child + 1 < ep->heap_n &&
-		    before(ep->heap[child + 1], ep->heap[child]))
-			child++;
-		if (!before(ep->heap[child], c))
-			break;
-		put(ep, i, ep->heap[child]);
-		i = child;
-	}
-	put(ep, i, c);
-}
-
-static void take_out(struct loop_conn *c)
-{
-	struct loop_ep *ep = c->ep;
-	struct loop_conn *last;
-	size_t i = c->place;
-
-	if (i == KVS_LOOP_NO_PLACE)
-		return;
-	c->place = KVS_LOOP_NO_PLACE;
-	last = ep->heap[--ep->heap_n];
-	if (last != c) {
-		put(ep, i, last);
-		sift(ep, i);
-	}
-}
 
 void kvs_loop_sort(struct loop_conn *c)
 {
-	struct loop_ep *ep = c->ep;
-
-	if (!ep)
+	if (!c->ep)
 		return;
-	if (kvs_list_empty(&c->events) || c->stalled) {
-		take_out(c);
-		return;
-	}
-	if (c->place == KVS_LOOP_NO_PLACE) {
-		KVS_ASSERT(ep->heap_n < ep->heap_cap);
-		put(ep, ep->heap_n++, c);
-	}
-	sift(ep, c->place);
+	if (kvs_list_empty(&c->events) || c->stalled)
+		kvs_loop_heap_del(&c->ep->heap, &c->slot);
+	else
+		kvs_loop_heap_put(&c->ep->heap, &c->slot);
 }
 
 int kvs_loop_reserve(struct loop_ep *ep)
 {
-	size_t cap = ep->heap_cap ? ep->heap_cap * 2 : 16;
-	struct loop_conn **p;
+	return kvs_loop_heap_reserve(&ep->heap, ep->n_conns + 1);
+}
 
-	if (ep->n_conns < ep->heap_cap)
-		return 0;
-	p = realloc(ep->heap, cap * sizeof(*p));
-	if (!p)
-		return -ENOMEM;
-	ep->heap = p;
-	ep->heap_cap = cap;
-	return 0;
+/* The connection whose event is due first; its slot. */
+static struct loop_conn *first_due(const struct loop_ep *ep)
+{
+	struct loop_slot *s = kvs_loop_heap_first(&ep->heap);
+
+	return s ? kvs_container_of(s, struct loop_conn, slot) : NULL;
 }
 
 void kvs_loop_enter(struct loop_conn *c, struct loop_ep *ep)
@@ -122,7 +56,7 @@ void kvs_loop_leave(struct loop_conn *c)
 {
 	if (!c->ep)
 		return;
-	take_out(c);
+	kvs_loop_heap_del(&c->ep->heap, &c->slot);
 	kvs_list_del(&c->node);
 	kvs_list_del(&c->self);
 	kvs_list_del(&c->flush);
@@ -143,14 +77,18 @@ struct loop_conn *kvs_loop_conn_new(struct kvs_fabric *f, struct loop_ep *ep)
 		return NULL;
 	c->c.magic = KVS_CONN_MAGIC;
 	c->f = f;
-	c->id = f->next_id++;
-	c->place = KVS_LOOP_NO_PLACE;
+	c->slot.id = f->next_id++;
+	c->slot.place = KVS_LOOP_NO_PLACE;
 	kvs_list_init(&c->node);
 	kvs_list_init(&c->self);
 	kvs_list_init(&c->flush);
 	kvs_list_init(&c->events);
+	kvs_list_init(&c->wire);
+	kvs_list_init(&c->ghosts);
 	kvs_list_init(&c->txq);
 	kvs_list_init(&c->txdone);
+	kvs_list_init(&c->rdq);
+	kvs_list_init(&c->rddone);
 	kvs_loop_enter(c, ep);
 	return c;
 }
@@ -159,12 +97,14 @@ void kvs_loop_conn_free(struct loop_conn *c)
 {
 	struct loop_event *e;
 
-	KVS_ASSERT(!c->peer && !c->rx_live && kvs_list_empty(&c->txq));
+	KVS_ASSERT(!c->peer && !c->rx_live && kvs_list_empty(&c->txq) &&
+		   kvs_list_empty(&c->rdq));
 	kvs_loop_leave(c);
+	kvs_loop_wire_purge(c);
 	while (!kvs_list_empty(&c->events)) {
 		e = kvs_list_first(&c->events, struct loop_event, node);
 		kvs_list_del(&e->node);
-		free(e);
+		kvs_loop_event_free(e);
 	}
 	c->c.magic = 0;
 	free(c);
@@ -184,7 +124,7 @@ int kvs_loop_connect(struct kvs_transport *t, const char *name,
 		     enum kvs_conn_kind kind, const struct kvs_conn_ops *ops,
 		     void *user, struct kvs_conn **ret)
 {
-	struct loop_ep *ep = ep_of(t);
+	struct loop_ep *ep = kvs_loop_ep_of(t);
 	struct kvs_fabric *f = ep->f;
 	struct loop_ep *far = find_ep(f, name);
 	struct loop_conn *a;
@@ -281,7 +221,7 @@ static int loop_listen(struct kvs_transport *t, const struct kvs_addr *addr,
 
 	if (rc)
 		return rc;
-	if (strcmp(name, ep_of(t)->name))
+	if (strcmp(name, kvs_loop_ep_of(t)->name))
 		return -EADDRNOTAVAIL;
 	return kvs_loop_listen(t, accepted, arg, ret);
 }
@@ -290,7 +230,7 @@ static int loop_listener_addr(const struct kvs_listener *l,
 			      struct sockaddr_storage *ret, socklen_t *ret_len)
 {
 	struct kvs_addr a;
-	int rc = kvs_loop_addr(ep_of(l->t)->name, &a);
+	int rc = kvs_loop_addr(kvs_loop_ep_of(l->t)->name, &a);
 
 	if (rc)
 		return rc;
@@ -309,7 +249,8 @@ static int loop_detach(struct kvs_conn *conn)
 	size_t i;
 
 	if (!c->in_frame || c->dying || c->flushing ||
-	    !kvs_list_empty(&c->txq) || !kvs_list_empty(&c->txdone))
+	    !kvs_list_empty(&c->txq) || !kvs_list_empty(&c->txdone) ||
+	    !kvs_list_empty(&c->rdq) || !kvs_list_empty(&c->rddone))
 		return -EBUSY;
 	for (i = 0; i < f->n_handles && f->handles[i]; i++)
 		;
@@ -331,7 +272,7 @@ static int loop_detach(struct kvs_conn *conn)
 
 static void loop_discard(struct kvs_transport *t, int fd)
 {
-	struct kvs_fabric *f = ep_of(t)->f;
+	struct kvs_fabric *f = kvs_loop_ep_of(t)->f;
 	struct loop_conn *c;
 
 	if ((size_t)fd >= f->n_handles || !f->handles[fd])
@@ -346,7 +287,7 @@ static int loop_adopt(struct kvs_transport *t, int fd, enum kvs_conn_kind kind,
 		      const struct kvs_conn_ops *ops, void *user,
 		      struct kvs_conn **ret)
 {
-	struct loop_ep *ep = ep_of(t);
+	struct loop_ep *ep = kvs_loop_ep_of(t);
 	struct kvs_fabric *f = ep->f;
 	struct loop_conn *c;
 
@@ -371,7 +312,8 @@ static void run_self(struct loop_ep *ep)
 {
 	struct loop_conn *c;
 
-	while (!kvs_list_empty(&ep->self)) {
+	/* a dead process hears nothing until it is destroyed */
+	while (!kvs_list_empty(&ep->self) && (!ep->dead || ep->closing)) {
 		c = kvs_list_first(&ep->self, struct loop_conn, self);
 		kvs_list_del(&c->self);
 		kvs_loop_self(c);
@@ -393,17 +335,20 @@ static void run_deadlines(struct loop_ep *ep, uint64_t now)
 static uint64_t ep_next(const struct loop_ep *ep)
 {
 	uint64_t next = KVS_TIME_NEVER;
+	const struct loop_conn *c;
+	uint64_t t;
 
 	if (ep->dead)
 		return next;
 	if (!kvs_list_empty(&ep->self))
 		return kvs_loop_now(ep->f);
-	if (ep->heap_n)
-		next = ep->heap[0]->due;
+	c = first_due(ep);
+	if (c)
+		next = c->slot.due;
+	t = kvs_loop_grants_next(ep);
+	next = t < next ? t : next;
 	if (!kvs_list_empty(&ep->flush)) {
-		const struct loop_conn *c =
-			kvs_list_first(&ep->flush, struct loop_conn, flush);
-
+		c = kvs_list_first(&ep->flush, struct loop_conn, flush);
 		if (c->deadline < next)
 			next = c->deadline;
 	}
@@ -412,7 +357,8 @@ static uint64_t ep_next(const struct loop_ep *ep)
 
 uint64_t kvs_fabric_next(const struct kvs_fabric *f)
 {
-	uint64_t next = KVS_TIME_NEVER;
+	const struct loop_slot *s = kvs_loop_heap_first(&f->wire);
+	uint64_t next = s ? s->due : KVS_TIME_NEVER;
 	const struct loop_ep *ep;
 
 	kvs_list_for_each_entry(ep, &f->eps, node) {
@@ -451,19 +397,27 @@ static void run_due(struct loop_ep *ep)
 {
 	uint64_t now = kvs_loop_now(ep->f);
 	int budget = POLL_BUDGET;
+	struct loop_conn *c;
 
+	kvs_loop_wire_run(ep->f);
 	run_self(ep);
-	while (budget-- && !ep->dead && ep->heap_n && ep->heap[0]->due <= now) {
-		kvs_loop_deliver(ep->heap[0]);
+	while (budget-- && !ep->dead) {
+		c = first_due(ep);
+		if (!c || c->slot.due > now)
+			break;
+		kvs_loop_deliver(c);
 		run_self(ep);
 	}
+	if (ep->dead)
+		return;
+	kvs_loop_grants_run(ep, now);
 	run_deadlines(ep, now);
 	run_self(ep);
 }
 
 static int loop_poll(struct kvs_transport *t, uint64_t timeout_ns)
 {
-	struct loop_ep *ep = ep_of(t);
+	struct loop_ep *ep = kvs_loop_ep_of(t);
 
 	if (ep->dead)
 		return 0;
@@ -482,8 +436,9 @@ static void loop_wake(struct kvs_transport *t)
 	int saved = errno;
 
 	/* On a virtual clock poll never sleeps: nothing to wake. */
-	if (ep_of(t)->wake_fd >= 0)
-		while (write(ep_of(t)->wake_fd, &one, sizeof(one)) < 0 &&
+	if (kvs_loop_ep_of(t)->wake_fd >= 0)
+		while (write(kvs_loop_ep_of(t)->wake_fd, &one, sizeof(one)) <
+			       0 &&
 		       errno == EINTR)
 			;
 	errno = saved;
@@ -493,7 +448,7 @@ int kvs_loop_listen(struct kvs_transport *t,
 		    int (*accepted)(struct kvs_conn *c, void *arg), void *arg,
 		    struct kvs_listener **ret)
 {
-	struct loop_ep *ep = ep_of(t);
+	struct loop_ep *ep = kvs_loop_ep_of(t);
 	struct loop_listener *l;
 
 	if (ep->listener)
@@ -512,14 +467,14 @@ int kvs_loop_listen(struct kvs_transport *t,
 
 static void loop_listener_close(struct kvs_listener *l)
 {
-	ep_of(l->t)->listener = NULL;
+	kvs_loop_ep_of(l->t)->listener = NULL;
 	l->magic = 0;
 	free(l);
 }
 
 static void loop_destroy(struct kvs_transport *t)
 {
-	struct loop_ep *ep = ep_of(t);
+	struct loop_ep *ep = kvs_loop_ep_of(t);
 	struct loop_conn *c;
 
 	ep->closing = true;
@@ -527,12 +482,13 @@ static void loop_destroy(struct kvs_transport *t)
 		kvs_loop_die(c, -ESHUTDOWN);
 	run_self(ep);
 	KVS_ASSERT(kvs_list_empty(&ep->conns));
+	kvs_loop_grants_end(ep);
 	if (ep->listener)
 		loop_listener_close(&ep->listener->l);
 	kvs_list_del(&ep->node);
 	if (ep->wake_fd >= 0)
 		close(ep->wake_fd);
-	free(ep->heap);
+	kvs_loop_heap_fini(&ep->heap);
 	ep->t.magic = 0;
 	free(ep);
 }
@@ -552,11 +508,15 @@ static const struct kvs_transport_ops loop_ops = {
 	.discard = loop_discard,
 	.send = kvs_loop_send,
 	.write = kvs_loop_write,
+	.read = kvs_loop_read,
 	.stop_payload = kvs_loop_stop_payload,
 	.close = kvs_loop_close,
 	.watch = NULL,
 	.watch_events = NULL,
 	.watch_remove = NULL,
+	.grant_size = sizeof(struct loop_grant),
+	.grant_open = kvs_loop_grant_open,
+	.grant_close = kvs_loop_grant_close,
 };
 
 int kvs_loop_create(struct kvs_fabric *f, const char *name,
@@ -575,11 +535,14 @@ int kvs_loop_create(struct kvs_fabric *f, const char *name,
 	if (!ep)
 		return -ENOMEM;
 	kvs_transport_init(&ep->t, &loop_ops, &o);
+	ep->t.one_sided = f->one_sided;
 	ep->f = f;
 	snprintf(ep->name, sizeof(ep->name), "%s", name);
 	kvs_list_init(&ep->conns);
 	kvs_list_init(&ep->self);
 	kvs_list_init(&ep->flush);
+	kvs_list_init(&ep->grants);
+	kvs_list_init(&ep->granting);
 	ep->wake_fd = -1;
 	if (f->clock->now == kvs_clock_real.now) {
 		ep->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -596,11 +559,25 @@ int kvs_loop_create(struct kvs_fabric *f, const char *name,
 
 /* ---- fabric ---- */
 
+static bool plan_ok(const struct kvs_loop_plan *p)
+{
+	return p->latency_max >= p->latency_min || !p->latency_max;
+}
+
+int kvs_fabric_set_plan(struct kvs_fabric *f, const struct kvs_loop_plan *p)
+{
+	KVS_CHECK_MAGIC(f, FABRIC_MAGIC);
+	if (!plan_ok(p))
+		return -EINVAL;
+	f->plan = *p;
+	return 0;
+}
+
 int kvs_fabric_create(const struct kvs_fabric_opts *o, struct kvs_fabric **ret)
 {
 	struct kvs_fabric *f;
 
-	if (o->plan.latency_max < o->plan.latency_min && o->plan.latency_max)
+	if (!plan_ok(&o->plan))
 		return -EINVAL;
 	f = calloc(1, sizeof(*f));
 	if (!f)
@@ -608,8 +585,15 @@ int kvs_fabric_create(const struct kvs_fabric_opts *o, struct kvs_fabric **ret)
 	f->magic = FABRIC_MAGIC;
 	f->clock = o->clock ? o->clock : &kvs_clock_real;
 	f->plan = o->plan;
+	f->one_sided = o->one_sided;
+	f->fault = o->fault;
+	f->crashed = o->crashed;
+	f->arg = o->arg;
 	kvs_rng_init(&f->rng, o->seed);
 	kvs_list_init(&f->eps);
+	kvs_list_init(&f->held);
+	kvs_list_init(&f->late);
+	kvs_u64map_init(&f->keys, 0);
 	*ret = f;
 	return 0;
 }
@@ -633,6 +617,8 @@ void kvs_fabric_destroy(struct kvs_fabric *f)
 		kvs_loop_conn_free(c);
 	}
 	free(f->handles);
+	kvs_loop_heap_fini(&f->wire);
+	kvs_u64map_fini(&f->keys);
 	f->magic = 0;
 	free(f);
 }
@@ -640,6 +626,7 @@ void kvs_fabric_destroy(struct kvs_fabric *f)
 unsigned int kvs_fabric_release(struct kvs_fabric *f)
 {
 	unsigned int n = 0;
+	struct loop_event *e;
 	struct loop_ep *ep;
 	struct loop_conn *c;
 
@@ -648,21 +635,39 @@ unsigned int kvs_fabric_release(struct kvs_fabric *f)
 			if (!c->stalled)
 				continue;
 			c->stalled = false;
-			c->due = kvs_loop_now(f);
+			c->slot.due = kvs_loop_now(f);
 			kvs_loop_sort(c);
 			n++;
 		}
 	}
+	while (!kvs_list_empty(&f->held)) {
+		e = kvs_list_first(&f->held, struct loop_event, held);
+		kvs_loop_wire_resume(f, e, 0);
+		n++;
+	}
 	return n;
+}
+
+unsigned int kvs_fabric_run(struct kvs_fabric *f)
+{
+	KVS_CHECK_MAGIC(f, FABRIC_MAGIC);
+	return kvs_loop_wire_run(f);
 }
 
 void kvs_fabric_kill(struct kvs_transport *t)
 {
-	struct loop_ep *ep = ep_of(t);
+	struct loop_ep *ep = kvs_loop_ep_of(t);
 	struct loop_conn *c;
 
 	ep->dead = true;
-	kvs_list_for_each_entry(c, &ep->conns, node)
+	kvs_list_for_each_entry(c, &ep->conns, node) {
 		kvs_loop_cut(c, LOOP_RST);
+		kvs_loop_wire_purge(c);
+	}
 	/* A successor of that process listens under the same name. */
+}
+
+bool kvs_fabric_killed(const struct kvs_transport *t)
+{
+	return kvs_loop_ep_of(t)->dead;
 }
