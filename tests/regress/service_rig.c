@@ -39,6 +39,8 @@ static void rig_sink(enum kvs_log_level level, const char *line, void *arg)
 		fprintf(stderr, "<%d> %s\n", level, line);
 	if (level == KVS_LOG_WARN)
 		atomic_fetch_add(&g->warnings, 1);
+	if (g->log)
+		g->log(level, line, g->log_arg);
 	if (level > KVS_LOG_ERR)
 		return;
 	if (!atomic_fetch_add(&g->errors, 1))

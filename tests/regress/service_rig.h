@@ -20,6 +20,7 @@
 
 #include "lib/assert.h"
 #include "lib/clock.h"
+#include "lib/log.h"
 #include "lib/rng.h"
 #include "pipeline/service.h"
 #include "pipeline/wire.h"
@@ -37,6 +38,9 @@ struct rig {
 	atomic_uint warnings; /* at level warn */
 	char first_error[256];
 	bool errors_expected;
+	/* optional, set before rig_up(): every line, from any thread */
+	void (*log)(enum kvs_log_level level, const char *line, void *arg);
+	void *log_arg;
 };
 
 /* Settings for a test: a pool of @pool bytes of 4K pages, TCP by @engine
