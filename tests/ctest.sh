@@ -173,7 +173,7 @@ run_ctest() # NAME LABEL JOBS
 	fi
 	# What these print is the result: a table, states searched.
 	case $label in
-	model | mutate) show=(--verbose) ;;
+	model | mutate | vm) show=(--verbose) ;;
 	esac
 	rm -f "$junit"
 	echo "running $total tests: $label, build $name"
