@@ -291,6 +291,7 @@ static void pump_one(struct pe *e, const void *buf, size_t len)
 	r = f->slot < PE_SLOTS ? e->rooms[f->slot] : NULL;
 	if (!r || f->generation <= r->previous)
 		return;
+	assert_false(r->failed); /* told once */
 	r->failed = true;
 	r->failure = *f;
 }

@@ -16,7 +16,7 @@
 #include "pipeline/attach_msg.h"
 #include "tests/regress/puppet_sender.h"
 
-#define PE_SLOTS 256
+#define PE_SLOTS 512
 
 /* A room as the engine knows it. */
 struct pe_room {

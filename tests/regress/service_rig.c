@@ -334,9 +334,32 @@ uint64_t rig_seed(void)
 	return seed;
 }
 
+uint64_t rig_now(void)
+{
+	return kvs_clock_now(&kvs_clock_real);
+}
+
+static int by_value(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+
+	return *x < *y ? -1 : *x > *y;
+}
+
+uint64_t rig_print_times(const char *what, uint64_t *v, size_t n)
+{
+	assert_true(n > 0);
+	qsort(v, n, sizeof(*v), by_value);
+	print_message("# %s: %zu, median %.3f ms, p99 %.3f ms, max %.3f ms\n",
+		      what, n, (double)v[n / 2] / KVS_NSEC_PER_MSEC,
+		      (double)v[n * 99 / 100] / KVS_NSEC_PER_MSEC,
+		      (double)v[n - 1] / KVS_NSEC_PER_MSEC);
+	return v[n - 1];
+}
+
 uint64_t rig_until(void)
 {
-	return kvs_clock_now(&kvs_clock_real) + RIG_DEADLINE;
+	return rig_now() + RIG_DEADLINE;
 }
 
 void rig_pause(uint64_t until, const char *what, const char *file, int line)

@@ -99,6 +99,9 @@ void rig_kill(pid_t pid, int *fd); /* SIGKILL, and wait for its end */
 /* Resident memory of this process, bytes. */
 uint64_t rig_rss(void);
 uint64_t rig_seed(void); /* KVS_TEST_SEED or random; printed */
+uint64_t rig_now(void); /* ns */
+/* Sorts @v; prints median, 99th percentile and maximum; returns the last. */
+uint64_t rig_print_times(const char *what, uint64_t *v, size_t n);
 
 uint64_t rig_until(void);
 void rig_pause(uint64_t until, const char *what, const char *file, int line);
