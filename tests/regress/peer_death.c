@@ -364,6 +364,7 @@ static void earlier_daemon_is_forgotten(void **state)
 {
 	char address[32];
 	struct ps old, p;
+	uint64_t began;
 	struct ps_room w;
 	struct pe_room r;
 	struct pe e;
@@ -380,6 +381,7 @@ static void earlier_daemon_is_forgotten(void **state)
 	rig_up(g);
 	pe_up(&e, g->set.engine_socket, &ps_one_layer);
 	old.n_data = 0;
+	began = rig_now();
 	assert_int_equal(ps_data(&old), -ESTALE);
 	assert_true(ps_is_closed(old.ctl));
 	ps_up(&p, g->port, "p", 0, 1, &ps_one_layer);
@@ -387,6 +389,7 @@ static void earlier_daemon_is_forgotten(void **state)
 	admit(&e, &r, 0, "p", 1);
 	open_room(&p, &w, 1, 3);
 	finish(&p, &w, &e, &r, 0);
+	assert_true(rig_now() - began < KVS_NSEC_PER_SEC);
 	ps_down(&old);
 	ps_down(&p);
 	pe_down(&e);
