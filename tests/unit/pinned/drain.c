@@ -7,171 +7,13 @@
  * timeout parties are revoked, never forgotten; what cannot be revoked is
  * quarantined until a late proof.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit/pinned/drain_rig.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "pinned/drain.h"
 #include "tests/unit/pinned/seed.h"
-
-#define GEN 7u
-#define HOLD (30 * KVS_NSEC_PER_SEC)
-#define RANK KVS_PARTY_RANK
-
-struct fixture {
-	struct kvs_vclock clock;
-	struct kvs_timerq timers;
-	struct kvs_drain_stats stats;
-};
-
-static struct fixture f;
-static unsigned int overs, stucks, revokes;
-
-static void count_over(struct kvs_drain *d)
-{
-	assert_true(kvs_drain_is_over(d));
-	assert_int_equal(d->live, 0);
-	overs++;
-}
-
-static void count_stuck(struct kvs_drain *d)
-{
-	assert_int_equal(d->state, KVS_DRAIN_STUCK);
-	assert_int_equal(kvs_drain_outcome(d), KVS_DRAIN_QUARANTINED);
-	stucks++;
-}
-
-static int setup(void **state)
-{
-	(void)state;
-	memset(&f, 0, sizeof(f));
-	kvs_vclock_init(&f.clock, KVS_NSEC_PER_SEC);
-	kvs_timerq_init(&f.timers);
-	overs = 0;
-	stucks = 0;
-	revokes = 0;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	/* no drain leaves its timer behind */
-	assert_true(kvs_timerq_next(&f.timers) == KVS_TIME_NEVER);
-	kvs_timerq_fini(&f.timers);
-	return 0;
-}
-
-static void begin(struct kvs_drain *d)
-{
-	const struct kvs_drain_opts o = {
-		.generation = GEN,
-		.hold_timeout = HOLD,
-		.clock = &f.clock.clk,
-		.timers = &f.timers,
-		.stats = &f.stats,
-		.over = count_over,
-		.stuck = count_stuck,
-	};
-
-	kvs_drain_init(d, &o);
-	assert_int_equal(d->state, KVS_DRAIN_OPEN);
-}
-
-static void pass_time(uint64_t ns)
-{
-	kvs_vclock_advance(&f.clock, ns);
-	kvs_timerq_run(&f.timers, kvs_clock_now(&f.clock.clk));
-}
-
-static uint64_t total_outcomes(void)
-{
-	uint64_t sum = 0;
-	unsigned int i, k;
-
-	for (i = 0; i < KVS_DRAIN_OUTCOME_MAX; i++)
-		for (k = 0; k < KVS_PROOF_MAX; k++)
-			sum += f.stats.total[i][k];
-	return sum;
-}
-
-static uint64_t total_ignored(void)
-{
-	uint64_t sum = 0;
-	unsigned int i;
-
-	for (i = 0; i < KVS_ACK_IGNORED_MAX; i++)
-		sum += f.stats.ack_ignored[i];
-	return sum;
-}
-
-/* revoke() in the ways there are */
-static int revoke_now(struct kvs_party *p)
-{
-	revokes++;
-	kvs_party_leave(p, KVS_PROOF_GRANT_INVALIDATED);
-	return 0;
-}
-
-static int revoke_later(struct kvs_party *p)
-{
-	(void)p;
-	revokes++;
-	return 0;
-}
-
-static int revoke_cannot(struct kvs_party *p)
-{
-	(void)p;
-	revokes++;
-	return -EBUSY;
-}
-
-/* One connection carries all: its end is the proof for everybody. */
-static int revoke_all(struct kvs_party *p)
-{
-	struct kvs_drain *d = p->drain;
-	struct kvs_party *other;
-
-	revokes++;
-	while ((other = kvs_drain_find(d, RANK, 0)) ||
-	       (other = kvs_drain_find(d, RANK, 1)) ||
-	       (other = kvs_drain_find(d, RANK, 2)))
-		kvs_party_leave(other, KVS_PROOF_CONNECTION_TORN_DOWN);
-	return 0;
-}
-
-#define OPS(name_, kind_, revoke_)                                        \
-	static const struct kvs_party_ops name_##_ops = { .name = #name_, \
-							  .kind = kind_,  \
-							  .revoke = revoke_ }
-
-OPS(now, RANK, revoke_now);
-OPS(later, RANK, revoke_later);
-OPS(cannot, RANK, revoke_cannot);
-OPS(none, KVS_PARTY_IO, NULL);
-OPS(all, RANK, revoke_all);
-OPS(recv, KVS_PARTY_RECEIVE, NULL);
-
-/* What it says is not enough: something must be closed, see revoke_later(). */
-static const struct kvs_party_ops keyed_ops = {
-	.name = "keyed",
-	.kind = RANK,
-	.ack_closes = true,
-	.revoke = revoke_later,
-};
-static void join(struct kvs_drain *d, struct kvs_party *p,
-		 const struct kvs_party_ops *ops, uint64_t id)
-{
-	kvs_party_init(p, ops, id);
-	assert_int_equal(kvs_drain_join(d, p), 0);
-}
 
 /* OPEN -> OVER: nobody ever joined */
 static void never_granted(void **state)
@@ -190,41 +32,6 @@ static void never_granted(void **state)
 	kvs_drain_arm(&d);
 	assert_int_equal(overs, 1);
 	assert_true(total_outcomes() == 1);
-	kvs_drain_fini(&d);
-}
-
-static unsigned int lefts[KVS_PROOF_MAX];
-
-static void count_left(struct kvs_drain *d, const struct kvs_party *p,
-		       enum kvs_proof proof)
-{
-	assert_ptr_equal(p->drain, d);
-	assert_int_not_equal(d->state, KVS_DRAIN_OPEN);
-	assert_int_equal(overs, 0);
-	lefts[proof]++;
-}
-
-/* Who leaves an armed drain is told, before the end; who left before, not. */
-static void left_is_told(void **state)
-{
-	struct kvs_party early, acks, revoked;
-	struct kvs_drain d;
-
-	(void)state;
-	memset(lefts, 0, sizeof(lefts));
-	begin(&d);
-	d.left = count_left;
-	join(&d, &early, &recv_ops, 0);
-	join(&d, &acks, &later_ops, 1);
-	join(&d, &revoked, &now_ops, 2);
-	kvs_party_leave(&early, KVS_PROOF_RECEIVE_REAPED);
-	kvs_drain_arm(&d);
-	assert_int_equal(kvs_drain_ack(&d, RANK, 1, GEN), 0);
-	assert_int_equal(lefts[KVS_PROOF_ALL_ACKNOWLEDGED], 1);
-	assert_int_equal(kvs_drain_poison(&d, RANK, 2), 0);
-	assert_int_equal(overs, 1);
-	assert_int_equal(lefts[KVS_PROOF_GRANT_INVALIDATED], 1);
-	assert_int_equal(lefts[KVS_PROOF_RECEIVE_REAPED], 0);
 	kvs_drain_fini(&d);
 }
 
@@ -888,124 +695,15 @@ static void every_name_is_there(void **state)
 			    "not_armed");
 }
 
-#define T(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
-
-/* ARMED -> OVER: an acknowledgement counts, and what can still reach the
- * memory is closed before it is free (R1) */
-static void acknowledged_and_closed(void **state)
-{
-	struct kvs_party p[2];
-	struct kvs_drain d;
-
-	(void)state;
-	begin(&d);
-	join(&d, &p[0], &keyed_ops, 0);
-	join(&d, &p[1], &keyed_ops, 1);
-	kvs_drain_arm(&d);
-	assert_int_equal(revokes, 0);
-	assert_int_equal(kvs_drain_ack(&d, RANK, 0, GEN), 0);
-	assert_int_equal(revokes, 1);
-	assert_true(p[0].acked && p[0].revoking);
-	assert_int_equal(d.live, 2);
-	/* again, before and after the proof */
-	assert_int_equal(kvs_drain_ack(&d, RANK, 0, GEN), -EALREADY);
-	kvs_party_leave(&p[0], KVS_PROOF_GRANT_INVALIDATED);
-	assert_int_equal(kvs_drain_ack(&d, RANK, 0, GEN), -EALREADY);
-	assert_true(f.stats.ack_ignored[KVS_ACK_IGNORED_DUPLICATE] == 2);
-	assert_int_equal(revokes, 1);
-	assert_int_equal(overs, 0);
-	assert_int_equal(kvs_drain_ack(&d, RANK, 1, GEN), 0);
-	assert_int_equal(overs, 0);
-	kvs_party_leave(&p[1], KVS_PROOF_GRANT_INVALIDATED);
-	assert_int_equal(overs, 1);
-	/* nobody had to be stopped */
-	assert_int_equal(
-		f.stats.total[KVS_DRAIN_DRAINED][KVS_PROOF_ALL_ACKNOWLEDGED],
-		1);
-	kvs_drain_fini(&d);
-}
-
-/* It acknowledged, and had to lose its connection all the same. */
-static void acknowledged_and_torn_down(void **state)
-{
-	struct kvs_drain d;
-	struct kvs_party p;
-
-	(void)state;
-	begin(&d);
-	join(&d, &p, &keyed_ops, 0);
-	kvs_drain_arm(&d);
-	assert_int_equal(kvs_drain_ack(&d, RANK, 0, GEN), 0);
-	kvs_party_leave(&p, KVS_PROOF_CONNECTION_TORN_DOWN);
-	assert_int_equal(
-		f.stats.total[KVS_DRAIN_REVOKED][KVS_PROOF_CONNECTION_TORN_DOWN],
-		1);
-	kvs_drain_fini(&d);
-}
-
-/* ARMED -> STUCK -> OVER: what revoke() began fails; the hold timer asks
- * again, and a late proof frees */
-static void revocation_fails_later(void **state)
-{
-	struct kvs_drain d;
-	struct kvs_party p;
-
-	(void)state;
-	begin(&d);
-	join(&d, &p, &keyed_ops, 0);
-	/* OPEN -> OPEN: closing because all is there can fail as well */
-	kvs_party_revoke_failed(&p);
-	assert_int_equal(d.state, KVS_DRAIN_OPEN);
-	kvs_drain_arm(&d);
-	assert_int_equal(kvs_drain_ack(&d, RANK, 0, GEN), 0);
-	assert_int_equal(d.state, KVS_DRAIN_ARMED);
-	kvs_party_revoke_failed(&p);
-	assert_int_equal(d.state, KVS_DRAIN_STUCK);
-	assert_int_equal(stucks, 1);
-	kvs_party_revoke_failed(&p);
-	assert_int_equal(stucks, 1);
-	pass_time(HOLD);
-	assert_int_equal(revokes, 2);
-	assert_int_equal(overs, 0);
-	kvs_party_leave(&p, KVS_PROOF_GRANT_INVALIDATED);
-	assert_int_equal(overs, 1);
-	/* harmless now */
-	kvs_party_revoke_failed(&p);
-	kvs_drain_fini(&d);
-}
-
-/* A grant closed because all has arrived is no revocation of a later abort. */
-static void closed_before_arm(void **state)
-{
-	struct kvs_drain d;
-	struct kvs_party p;
-
-	(void)state;
-	begin(&d);
-	join(&d, &p, &keyed_ops, 0);
-	kvs_party_leave(&p, KVS_PROOF_GRANT_INVALIDATED);
-	kvs_drain_arm(&d);
-	assert_int_equal(overs, 1);
-	assert_int_equal(
-		f.stats.total[KVS_DRAIN_DRAINED][KVS_PROOF_GRANT_INVALIDATED],
-		1);
-	kvs_drain_fini(&d);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(never_granted),
-		T(left_is_told),
 		T(never_used),
 		T(arm_before_leave),
 		T(leave_before_arm),
 		T(joining),
 		T(acknowledgements),
-		T(acknowledged_and_closed),
-		T(acknowledged_and_torn_down),
-		T(revocation_fails_later),
-		T(closed_before_arm),
 		T(poisoned_while_armed),
 		T(poisoned_before_arm),
 		T(hold_timeout),
