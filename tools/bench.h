@@ -11,6 +11,7 @@
 #ifndef KVS_TOOLS_BENCH_H
 #define KVS_TOOLS_BENCH_H
 
+int kvs_bench_abort(int argc, char **argv);
 int kvs_bench_pool(int argc, char **argv);
 int kvs_bench_recv(int argc, char **argv);
 int kvs_bench_rooms(int argc, char **argv);

@@ -13,6 +13,7 @@ static const struct {
 	const char *name;
 	int (*run)(int argc, char **argv);
 } commands[] = {
+	{ "abort", kvs_bench_abort },
 	{ "pool", kvs_bench_pool },
 	{ "recv", kvs_bench_recv },
 	{ "rooms", kvs_bench_rooms },
@@ -44,6 +45,7 @@ int main(int argc, char **argv)
 		.args_doc = "SUBCOMMAND [OPTION...]",
 		.doc = "Measure kvstage on this machine."
 		       "\vSubcommands:\n"
+		       "  abort   from an abort in mid-transfer to free memory\n"
 		       "  pool    populating a pool, for each page size\n"
 		       "  recv    receiving into a pool, against a plain loop\n"
 		       "  rooms   control-path CPU of a room, and a poll of all\n"
@@ -67,8 +69,8 @@ int main(int argc, char **argv)
 		return commands[i].run(argc - first, argv + first);
 	}
 	fprintf(stderr,
-		"kvstage-bench: no subcommand \"%s\"; there are pool, recv "
-		"and rooms\n",
+		"kvstage-bench: no subcommand \"%s\"; there are abort, "
+		"pool, recv and rooms\n",
 		argv[first]);
 	return EXIT_USAGE;
 }

@@ -2,8 +2,9 @@
 /*
  * Claims: each subcommand of kvstage-bench runs at a tiny size and prints,
  * with --json, one object a line with the fields that others rely on and
- * nothing else on stdout; bytes and rooms were really moved; without --json a
- * table comes. Wrong arguments end with 2 and a usage message that names
+ * nothing else on stdout; bytes and rooms were really moved; rooms ended in
+ * mid-transfer give their memory back as they must; without --json a table
+ * comes. Wrong arguments end with 2 and a usage message that names
  * them, what is not built with 77 and the reason. No rate is asserted.
  *
  * The first argument is the program.
@@ -123,6 +124,7 @@ static void test_help(void **state)
 {
 	(void)state;
 	assert_int_equal(run("--help"), 0);
+	assert_non_null(strstr(out, "abort"));
 	assert_non_null(strstr(out, "pool"));
 	assert_non_null(strstr(out, "recv"));
 	assert_non_null(strstr(out, "rooms"));
@@ -160,6 +162,16 @@ static void test_usage(void **state)
 		{ "recv --item-len 1G", "--item-len" },
 		{ "recv --engine epoll", "--engine" },
 		{ "recv --size 16M --pool 32M", "--pool" },
+		{ "abort --count 0", "--count" },
+		{ "abort --count -1", "--count" },
+		{ "abort --writer mute", "--writer" },
+		{ "abort --room 1M", "--room" },
+		{ "abort --room 16777217", "--room" },
+		{ "abort --room 2G", "--room" },
+		{ "abort --hold-timeout 300", "--hold-timeout" },
+		{ "abort --hold-timeout 0", "--hold-timeout" },
+		{ "abort --engine epoll", "--engine" },
+		{ "abort surplus", "Too many arguments" },
 		{ "rooms --live 7", "--live" },
 		{ "rooms --live 100,", "--live" },
 		{ "rooms --live 99999999", "--live" },
@@ -348,12 +360,109 @@ static void test_rooms(void **state)
 	assert_null(strchr(out, '{'));
 }
 
+/* Aborts of all kinds, each in mid-transfer: every drain has the outcome that
+ * its kind must have, and nothing is held in the end. */
+static void check_abort(const char *args, const char *writer,
+			const char *outcome, json_t **ret)
+{
+	json_t *v[LINES_MAX], *n;
+	const char *key;
+	double sum = 0;
+	int rc = run(args);
+
+	if (rc == 77) {
+		print_message("skipped: %s\n", err);
+		skip();
+	}
+	if (rc)
+		print_message("%s\n%s\n", out, err);
+	assert_int_equal(rc, 0);
+	assert_int_equal(parse(v), 1);
+	assert_string_equal(text(v[0], "bench"), "abort");
+	assert_string_equal(text(v[0], "writer"), writer);
+	json_object_foreach(json_object_get(v[0], "outcomes"), key, n)
+	{
+		assert_memory_equal(key, outcome, strlen(outcome));
+		assert_string_not_equal(key, "drained/never_granted");
+		sum += json_number_value(n);
+	}
+	assert_true(sum == number(v[0], "count"));
+	assert_int_equal(number(v[0], "unexpected"), 0);
+	assert_int_equal(number(v[0], "held_bytes"), 0);
+	assert_true(number(v[0], "median_ms") > 0);
+	assert_true(number(v[0], "max_ms") >= number(v[0], "median_ms"));
+	/* the engine sees what the daemon counts, and the way there */
+	assert_true(number(v[0], "drain_max_ms") <= number(v[0], "max_ms"));
+	*ret = v[0];
+}
+
+static void test_abort_acks(void **state)
+{
+	json_t *v;
+
+	(void)state;
+	check_abort("abort --json --count 3 --writer acks", "acks", "drained/",
+		    &v);
+	assert_int_equal(number(v, "count"), 3);
+	/* some bytes of each were under way */
+	assert_true(number(v, "late_bytes") >= 3);
+	assert_int_equal(number(v, "acks_ignored"), 0);
+	json_decref(v);
+}
+
+static void test_abort_killed(void **state)
+{
+	json_t *v;
+
+	(void)state;
+	check_abort("abort --json --count 3 --writer killed", "killed",
+		    "revoked/", &v);
+	assert_int_equal(number(v, "count"), 3);
+	json_decref(v);
+}
+
+static void test_abort_stalled(void **state)
+{
+	json_t *v;
+
+	(void)state;
+	check_abort("abort --json --count 2 --writer stalled "
+		    "--hold-timeout 100ms",
+		    "stalled", "revoked/", &v);
+	assert_int_equal(number(v, "count"), 2);
+	assert_true(number(v, "hold_timeout_ms") == 100);
+	/* never before its time, and what comes afterwards lands nowhere */
+	assert_true(number(v, "drain_median_ms") >= 100);
+	assert_true(number(v, "late_bytes_after") > 0);
+	assert_true(number(v, "bytes_compared") == 2 * number(v, "room_bytes"));
+	assert_int_equal(number(v, "bytes_wrong"), 0);
+	json_decref(v);
+}
+
+static void test_abort_table(void **state)
+{
+	int rc;
+
+	(void)state;
+	rc = run("abort --count 1 --room 32M --engine sock");
+	if (rc == 77)
+		skip();
+	assert_int_equal(rc, 0);
+	assert_non_null(strstr(out, "drain_max_ms"));
+	assert_non_null(strstr(out, "drained/"));
+	assert_null(strchr(out, '{'));
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_help),
 		cmocka_unit_test(test_usage),
 		cmocka_unit_test(test_not_built),
+		cmocka_unit_test(test_abort_acks),
+		cmocka_unit_test(test_abort_killed),
+		cmocka_unit_test(test_abort_stalled),
+		cmocka_unit_test(test_abort_table),
 		cmocka_unit_test(test_pool),
 		cmocka_unit_test(test_recv),
 		cmocka_unit_test(test_recv_checksum),
