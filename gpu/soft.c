@@ -15,10 +15,11 @@
  * sees a status other than -EINPROGRESS sees the bytes, and the device will
  * not touch either end again. ->sticky is stored before the status of the
  * copy that set it, so who saw that copy fail has its next one refused.
+ *
+ * The virtual one (soft_virtual.c) is the same device without the thread.
  */
 #include <errno.h>
 #include <pthread.h>
-#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,10 +29,9 @@
 
 #include "gpu/device_internal.h"
 #include "gpu/soft.h"
-#include "gpu/spans.h"
+#include "gpu/soft_internal.h"
 #include "lib/assert.h"
 #include "lib/clock.h"
-#include "lib/mpsc.h"
 
 #define KVS_SOFT_ALIGN 256u /* bytes, as device allocators give */
 #define KVS_SOFT_HUGE (2u << 20) /* bytes */
@@ -64,44 +64,14 @@
 #include <emmintrin.h>
 #endif
 
-struct kvs_soft {
-	struct kvs_device dev;
-	uint64_t bytes_per_sec;
-	struct kvs_soft_plan plan;
-	pthread_t thread;
-
-	/* ->lock protects both sets; nothing else is taken under it */
-	pthread_mutex_t lock;
-	struct kvs_spans allocs;
-	struct kvs_spans hosts;
-
-	/* submitter */
-	uint64_t order;
-
-	/* submitter to copy thread */
-	struct kvs_mpsc queue;
-	sem_t work; /* posted after each push, and by close */
-	sem_t held; /* posted by release and by close */
-	_Atomic bool stop; /* release in close, acquire in the thread's loop */
-
-	/* copy thread */
-	_Alignas(64) uint64_t pace_from; /* ns; 0: begin with the next copy */
-	uint64_t pace_bytes; /* moved since */
-	_Atomic int sticky; /* see above */
-	_Atomic uint64_t copies; /* these are ordered by the status */
-	_Atomic uint64_t failed;
-	_Atomic uint64_t bytes;
-	_Atomic uint64_t moves;
-};
-
-static struct kvs_soft *kvs_to_soft(struct kvs_device *d)
+struct kvs_soft *kvs_to_soft(struct kvs_device *d)
 {
 	KVS_CHECK_MAGIC(d, KVS_DEVICE_MAGIC);
-	KVS_ASSERT(d->ops == &kvs_soft_ops);
+	KVS_ASSERT(d->ops == &kvs_soft_ops || d->ops == &kvs_soft_virtual_ops);
 	return kvs_container_of(d, struct kvs_soft, dev);
 }
 
-static void kvs_soft_count(_Atomic uint64_t *c, uint64_t n)
+void kvs_soft_count(_Atomic uint64_t *c, uint64_t n)
 {
 	/* one writer, and the status publishes it */
 	atomic_store_explicit(c,
@@ -201,8 +171,8 @@ static void kvs_soft_move(struct kvs_soft *s, enum kvs_copy_dir dir, char *host,
 }
 
 /* The first @n items of a run, neighbours on the device in one go. */
-static void kvs_soft_run(struct kvs_soft *s, enum kvs_copy_dir dir,
-			 const struct kvs_copy_run *r, uint64_t n)
+static void kvs_soft_move_run(struct kvs_soft *s, enum kvs_copy_dir dir,
+			      const struct kvs_copy_run *r, uint64_t n)
 {
 	uint64_t i;
 	uint64_t k;
@@ -223,7 +193,7 @@ static void kvs_soft_run(struct kvs_soft *s, enum kvs_copy_dir dir,
 	}
 }
 
-static void kvs_soft_finish(struct kvs_soft *s, struct kvs_copy *c, int status)
+void kvs_soft_finish(struct kvs_soft *s, struct kvs_copy *c, int status)
 {
 	kvs_soft_count(&s->copies, 1);
 	if (status)
@@ -261,10 +231,10 @@ static void kvs_soft_do(struct kvs_soft *s, struct kvs_copy *c)
 		return;
 	}
 	for (i = 0; i < n; i++)
-		kvs_soft_run(s, c->dir, &c->runs[i], c->runs[i].n);
+		kvs_soft_move_run(s, c->dir, &c->runs[i], c->runs[i].n);
 	/* of an odd number of runs the middle one stops half-way too */
 	if (half && c->n_runs % 2)
-		kvs_soft_run(s, c->dir, &c->runs[n], c->runs[n].n / 2);
+		kvs_soft_move_run(s, c->dir, &c->runs[n], c->runs[n].n / 2);
 	kvs_soft_finish(s, c, half ? -EIO : 0);
 }
 
@@ -303,7 +273,7 @@ static int kvs_soft_start(struct kvs_soft *s)
 	return -r;
 }
 
-static void kvs_soft_free_all(struct kvs_soft *s)
+void kvs_soft_free_all(struct kvs_soft *s)
 {
 	size_t i;
 
@@ -318,26 +288,38 @@ static void kvs_soft_free_all(struct kvs_soft *s)
 	free(s);
 }
 
-static int kvs_soft_open(const struct kvs_device_opts *o,
-			 struct kvs_device **ret, char *err, size_t errlen)
+int kvs_soft_new(const struct kvs_device_ops *ops, struct kvs_soft **ret)
 {
 	struct kvs_soft *s = NULL;
 	int r;
 
 	r = -posix_memalign((void **)&s, _Alignof(struct kvs_soft), sizeof(*s));
-	if (r) {
-		(void)snprintf(err, errlen, "soft device: out of memory");
+	if (r)
 		return r;
-	}
 	memset(s, 0, sizeof(*s));
 	s->dev.magic = KVS_DEVICE_MAGIC;
-	s->dev.ops = &kvs_soft_ops;
-	s->bytes_per_sec = o->bytes_per_sec;
-	s->plan = o->plan;
+	s->dev.ops = ops;
 	kvs_mpsc_init(&s->queue);
 	(void)pthread_mutex_init(&s->lock, NULL);
 	(void)sem_init(&s->work, 0, 0);
 	(void)sem_init(&s->held, 0, 0);
+	*ret = s;
+	return 0;
+}
+
+static int kvs_soft_open(const struct kvs_device_opts *o,
+			 struct kvs_device **ret, char *err, size_t errlen)
+{
+	struct kvs_soft *s;
+	int r;
+
+	r = kvs_soft_new(&kvs_soft_ops, &s);
+	if (r) {
+		(void)snprintf(err, errlen, "soft device: out of memory");
+		return r;
+	}
+	s->bytes_per_sec = o->bytes_per_sec;
+	s->plan = o->plan;
 	r = kvs_soft_start(s);
 	if (r) {
 		(void)snprintf(err, errlen, "soft device: no copy thread: %s",
@@ -361,7 +343,7 @@ static void kvs_soft_close(struct kvs_device *d)
 	kvs_soft_free_all(s);
 }
 
-static int kvs_soft_alloc(struct kvs_device *d, uint64_t len, void **ret)
+int kvs_soft_alloc(struct kvs_device *d, uint64_t len, void **ret)
 {
 	struct kvs_soft *s = kvs_to_soft(d);
 	size_t align = len >= KVS_SOFT_HUGE ? KVS_SOFT_HUGE : KVS_SOFT_ALIGN;
@@ -387,7 +369,7 @@ static int kvs_soft_alloc(struct kvs_device *d, uint64_t len, void **ret)
 	return 0;
 }
 
-static void kvs_soft_free(struct kvs_device *d, void *p)
+void kvs_soft_free(struct kvs_device *d, void *p)
 {
 	struct kvs_soft *s = kvs_to_soft(d);
 	int r;
@@ -399,8 +381,8 @@ static void kvs_soft_free(struct kvs_device *d, void *p)
 	free(p);
 }
 
-static int kvs_soft_register(struct kvs_device *d, void *addr, uint64_t len,
-			     bool read_only)
+int kvs_soft_register(struct kvs_device *d, void *addr, uint64_t len,
+		      bool read_only)
 {
 	struct kvs_soft *s = kvs_to_soft(d);
 	int r;
@@ -411,7 +393,7 @@ static int kvs_soft_register(struct kvs_device *d, void *addr, uint64_t len,
 	return r;
 }
 
-static int kvs_soft_unregister(struct kvs_device *d, void *addr, uint64_t len)
+int kvs_soft_unregister(struct kvs_device *d, void *addr, uint64_t len)
 {
 	struct kvs_soft *s = kvs_to_soft(d);
 	int r;
@@ -450,7 +432,7 @@ static int kvs_soft_check_run(const struct kvs_soft *s, enum kvs_copy_dir dir,
 	return 0;
 }
 
-static int kvs_soft_check(struct kvs_soft *s, const struct kvs_copy *c)
+int kvs_soft_check(struct kvs_soft *s, const struct kvs_copy *c)
 {
 	const uint32_t *pages = NULL;
 	uint64_t items = 0; /* highest page number of @pages plus 1 */
@@ -499,15 +481,15 @@ static int kvs_soft_copy(struct kvs_device *d, struct kvs_copy *c)
 	return 0;
 }
 
-static int kvs_soft_query(struct kvs_device *d, const struct kvs_copy *c)
+int kvs_soft_query(struct kvs_device *d, const struct kvs_copy *c)
 {
 	(void)d;
 	/* pairs with the release in kvs_soft_finish() */
 	return atomic_load_explicit(&c->status, memory_order_acquire);
 }
 
-static int kvs_soft_peek(struct kvs_device *d, void *host, const void *dev,
-			 uint64_t len)
+int kvs_soft_peek(struct kvs_device *d, void *host, const void *dev,
+		  uint64_t len)
 {
 	struct kvs_soft *s = kvs_to_soft(d);
 	const struct kvs_span *span;
@@ -525,6 +507,10 @@ static int kvs_soft_peek(struct kvs_device *d, void *host, const void *dev,
 int kvs_soft_release(struct kvs_device *d)
 {
 	KVS_CHECK_MAGIC(d, KVS_DEVICE_MAGIC);
+	if (d->ops == &kvs_soft_virtual_ops) {
+		kvs_soft_virtual_release(kvs_to_soft(d));
+		return 0;
+	}
 	if (d->ops != &kvs_soft_ops)
 		return -EOPNOTSUPP;
 	(void)sem_post(&kvs_to_soft(d)->held);
@@ -536,7 +522,7 @@ int kvs_soft_stats(struct kvs_device *d, struct kvs_soft_stats *ret)
 	struct kvs_soft *s;
 
 	KVS_CHECK_MAGIC(d, KVS_DEVICE_MAGIC);
-	if (d->ops != &kvs_soft_ops)
+	if (d->ops != &kvs_soft_ops && d->ops != &kvs_soft_virtual_ops)
 		return -EOPNOTSUPP;
 	s = kvs_to_soft(d);
 	ret->copies = atomic_load_explicit(&s->copies, memory_order_relaxed);
