@@ -316,6 +316,10 @@ static void on_done(struct kvs_conn *c, struct kvs_tx *tx, int status)
 	(void)c;
 	w->done++;
 	w->status = status;
+	if (w->once) {
+		free(w->src);
+		w->src = NULL;
+	}
 	note(w->r, "write done %d", status);
 }
 

@@ -55,6 +55,7 @@ struct lr_write {
 	int done;
 	int status;
 	unsigned char *src; /* of its own */
+	bool once; /* free it as soon as it is done */
 	size_t len;
 };
 
