@@ -22,8 +22,8 @@
  * says why. A grant in doubt may be open or shut; nothing is proven.
  *
  * kvs_transport_destroy() ends what is left, after its connections: opened()
- * with -ESHUTDOWN for a grant that is opening, closed(0, KVS_GRANT_TORN_DOWN)
- * for any other, asked for or not.
+ * with -ESHUTDOWN for a grant that is opening, closed(0) for any other, asked
+ * for or not.
  */
 #ifndef KVS_RDMA_GRANT_H
 #define KVS_RDMA_GRANT_H
