@@ -579,8 +579,9 @@ static int room_check_digests(struct kvs_room *r)
  * looked at once they cannot any more. */
 void kvs_room_check_arrival(struct kvs_room *r)
 {
-	if (r->drain.live || kvs_room_check_canaries(r) ||
-	    room_check_digests(r))
+	if (r->drain.live && KVS_RULE(R9, CLOSED))
+		return;
+	if (kvs_room_check_canaries(r) || room_check_digests(r))
 		return;
 	room_move(r, KVS_ROOM_READY);
 	kvs_extents_set_state(&r->ext, KVS_EXTENT_STAGED);

@@ -131,10 +131,10 @@ void kvs_worker_grant_opened(struct kvs_worker *w, struct kvs_room_rank *k,
 	KVS_ASSERT(k->grant == KVS_RANK_OPENING);
 	if (status) {
 		k->grant = KVS_RANK_CLOSED;
+		kvs_party_leave(&k->party, KVS_PROOF_NEVER_GRANTED);
 		kvs_room_fail(r, KVS_CAUSE_INTERNAL, -status,
 			      "rank %u cannot be granted the memory: %s",
 			      k->rank, strerror(-status));
-		kvs_party_leave(&k->party, KVS_PROOF_NEVER_GRANTED);
 		return;
 	}
 	k->grant = KVS_RANK_OPEN;
@@ -202,7 +202,7 @@ void kvs_room_close_grants(struct kvs_room *r)
 	for (uint32_t i = 0; i < r->n_ranks; i++) {
 		struct kvs_room_rank *k = &r->ranks[i];
 
-		if (k->grant == KVS_RANK_OPEN && KVS_RULE(R9, CLOSED))
+		if (k->grant == KVS_RANK_OPEN)
 			grant_close(k);
 		else if (k->grant != KVS_RANK_CLOSING)
 			kvs_party_leave(&k->party, KVS_PROOF_RECEIVE_REAPED);
