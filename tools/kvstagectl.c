@@ -24,11 +24,18 @@
 #include "lib/clock.h"
 #include "lib/units.h"
 #include "pipeline/settings.h"
+#include "tools/ctl_selftest.h"
+#include "tools/selftest.h"
 #include "tools/table.h"
 
 #define KVS_CTL_SECONDS 10 /* the daemon may be busy, but not that long */
 #define KVS_CTL_SECONDS_MAX 3600
 #define KVS_CTL_KEY_TIMEOUT 0x100
+#define KVS_CTL_KEY_BYTES 0x101
+#define KVS_CTL_KEY_ROUNDS 0x102
+#define KVS_CTL_BYTES (16ULL << 20) /* of a selftest */
+#define KVS_CTL_ROUNDS 8
+#define KVS_CTL_ROUNDS_MAX 1000000
 
 enum kvs_ctl_format {
 	KVS_CTL_PLAIN, /* text, number or yes/no, as it is */
@@ -155,6 +162,8 @@ static const struct kvs_ctl_column kvs_ctl_abort[] = {
 	{ 0 },
 };
 
+#define KVS_CTL_STATUS 0 /* in the next table */
+#define KVS_CTL_POOLS 3
 static const struct kvs_ctl_command kvs_ctl_commands[] = {
 	{ "status", NULL, true, kvs_ctl_status, "" },
 	{ "rooms", NULL, false, kvs_ctl_rooms, "no rooms" },
@@ -164,6 +173,7 @@ static const struct kvs_ctl_command kvs_ctl_commands[] = {
 	{ "settings", NULL, false, kvs_ctl_settings, "" },
 	{ "abort", "ROOM", true, kvs_ctl_abort, "" },
 	{ "bugreport", NULL, false, NULL, "" },
+	{ "selftest", NULL, false, NULL, "" },
 };
 
 /* Of a bugreport; some only there. */
@@ -189,6 +199,8 @@ static const struct kvs_ctl_section {
 struct kvs_ctl_args {
 	const char *socket;
 	unsigned int seconds; /* to wait for an answer */
+	uint64_t bytes; /* selftest; 0: not given */
+	unsigned int rounds; /* likewise */
 	bool json;
 	const struct kvs_ctl_command *command;
 	const struct kvs_ctl_section *section; /* of a bugreport, or NULL */
@@ -200,6 +212,10 @@ static const struct argp_option kvs_ctl_options[] = {
 	{ "json", 'j', NULL, 0, "Print a JSON object a line", 0 },
 	{ "timeout", KVS_CTL_KEY_TIMEOUT, "SECONDS", 0,
 	  "Wait this long for an answer (default 10)", 0 },
+	{ "bytes", KVS_CTL_KEY_BYTES, "SIZE", 0,
+	  "selftest: use this much of each pool (default 16M)", 0 },
+	{ "rounds", KVS_CTL_KEY_ROUNDS, "N", 0,
+	  "selftest: rounds on each node (default 8)", 0 },
 	{ 0 },
 };
 
@@ -247,6 +263,20 @@ static error_t kvs_ctl_arg(int key, char *arg, struct argp_state *state)
 				   arg, KVS_CTL_SECONDS_MAX);
 		a->seconds = (unsigned int)v;
 		return 0;
+	case KVS_CTL_KEY_BYTES:
+		if (kvs_parse_size(arg, &v) || v < KVS_SELFTEST_BYTES_MIN ||
+		    v > KVS_SELFTEST_BYTES_MAX)
+			argp_error(state, "--bytes: %s is not from 1M to 1G",
+				   arg);
+		a->bytes = v;
+		return 0;
+	case KVS_CTL_KEY_ROUNDS:
+		if (kvs_parse_u64(arg, &v) || !v || v > KVS_CTL_ROUNDS_MAX)
+			argp_error(state,
+				   "--rounds: %s is not a number from 1 to %d",
+				   arg, KVS_CTL_ROUNDS_MAX);
+		a->rounds = (unsigned int)v;
+		return 0;
 	case ARGP_KEY_ARG:
 		kvs_ctl_take(a, arg, state);
 		return 0;
@@ -256,6 +286,10 @@ static error_t kvs_ctl_arg(int key, char *arg, struct argp_state *state)
 		if (a->command && a->command->argument && !a->argument)
 			argp_error(state, "%s needs %s", a->command->name,
 				   a->command->argument);
+		if (a->command && (a->bytes || a->rounds) &&
+		    strcmp(a->command->name, "selftest"))
+			argp_error(state, "--bytes and --rounds are for "
+					  "selftest");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -381,6 +415,7 @@ static int kvs_ctl_table(const struct kvs_ctl_column *c, struct kvs_table **ret)
 struct kvs_ctl_answer {
 	const struct kvs_ctl_args *args;
 	struct kvs_table *table;
+	json_t *collect; /* instead of printing; or NULL */
 	unsigned int n; /* objects */
 	bool over; /* the outcome was there */
 	int status;
@@ -451,6 +486,8 @@ static int kvs_ctl_object(struct kvs_ctl_answer *a, const char *line, json_t *o)
 	    kvs_ctl_at_default(o))
 		return 0;
 	a->n++;
+	if (a->collect)
+		return json_array_append(a->collect, o) ? -ENOMEM : 0;
 	if (a->args->json)
 		return kvs_ctl_json(a, line, o);
 	if (!c) {
@@ -493,7 +530,7 @@ static int kvs_ctl_receive(FILE *f, struct kvs_ctl_answer *a)
 	free(line);
 	if (!ret && a->table)
 		ret = kvs_table_print(a->table, stdout);
-	else if (!ret && !a->n && !a->status && !a->args->json)
+	else if (!ret && !a->n && !a->status && !a->args->json && !a->collect)
 		printf("%s\n", a->args->command->none);
 	kvs_table_destroy(a->table);
 	return ret;
@@ -526,9 +563,9 @@ static const char *kvs_ctl_default_socket(void)
 }
 
 /* One question and its answer: the exit status. */
-static int kvs_ctl_run(const struct kvs_ctl_args *args)
+static int kvs_ctl_run(const struct kvs_ctl_args *args, json_t *collect)
 {
-	struct kvs_ctl_answer answer = { .args = args };
+	struct kvs_ctl_answer answer = { .args = args, .collect = collect };
 	char text[512];
 	int fd, ret;
 	FILE *f;
@@ -572,9 +609,32 @@ static int kvs_ctl_bugreport(struct kvs_ctl_args *args)
 		args->command = &args->section->command;
 		if (!args->json)
 			printf("\n== %s ==\n", args->section->title);
-		status |= kvs_ctl_run(args);
+		status |= kvs_ctl_run(args, NULL);
 	}
 	return status;
+}
+
+static int kvs_ctl_selftest_run(struct kvs_ctl_args *args)
+{
+	struct kvs_ctl_selftest t = {
+		.bytes = args->bytes ? args->bytes : KVS_CTL_BYTES,
+		.rounds = args->rounds ? args->rounds : KVS_CTL_ROUNDS,
+		.seconds = args->seconds,
+		.json = args->json,
+		.status = json_array(),
+		.pools = json_array(),
+	};
+	int ret = 1;
+
+	args->command = &kvs_ctl_commands[KVS_CTL_STATUS];
+	if (t.status && t.pools && !kvs_ctl_run(args, t.status)) {
+		args->command = &kvs_ctl_commands[KVS_CTL_POOLS];
+		if (!kvs_ctl_run(args, t.pools))
+			ret = kvs_ctl_selftest(&t);
+	}
+	json_decref(t.status);
+	json_decref(t.pools);
+	return ret;
 }
 
 int main(int argc, char **argv)
@@ -588,13 +648,18 @@ int main(int argc, char **argv)
 		"topo      NUMA nodes as the daemon sees them\n"
 		"settings  values in force\n"
 		"abort     end a room, as its engine would\n"
-		"bugreport all of it, and what it was built from\n\n"
-		"Exit status: 0 done, 1 failed, 2 usage. See kvstagectl(1).";
+		"bugreport all of it, and what it was built from\n"
+		"selftest  abort rooms of its own while they are written, and "
+		"look whether\n"
+		"          what was written late is in the next ones\n\n"
+		"Exit status: 0 done, 1 failed, 2 usage, 77 selftest cannot "
+		"run now. See\nkvstagectl(1).";
 	static const struct argp argp = {
 		.options = kvs_ctl_options,
 		.parser = kvs_ctl_arg,
 		.args_doc = "status|rooms|holds|pools|topo|settings|bugreport\n"
-			    "abort ROOM",
+			    "abort ROOM\n"
+			    "selftest",
 		.doc = doc,
 	};
 	struct kvs_ctl_args args = {
@@ -612,9 +677,12 @@ int main(int argc, char **argv)
 	}
 	if (signal(SIGPIPE, SIG_IGN) == SIG_ERR)
 		return 1;
-	ret = strcmp(args.command->name, "bugreport")
-		      ? kvs_ctl_run(&args)
-		      : kvs_ctl_bugreport(&args);
+	if (!strcmp(args.command->name, "bugreport"))
+		ret = kvs_ctl_bugreport(&args);
+	else if (!strcmp(args.command->name, "selftest"))
+		ret = kvs_ctl_selftest_run(&args);
+	else
+		ret = kvs_ctl_run(&args, NULL);
 	if (fflush(stdout)) {
 		fprintf(stderr, "kvstagectl: cannot write the output: %s\n",
 			strerror(errno));
