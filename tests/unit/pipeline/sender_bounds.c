@@ -19,7 +19,7 @@
 
 #define PAGE (1u << 20) /* bytes; far over what socket buffers hold */
 #define PAGES 32
-#define FEW 8
+#define FEW 12
 
 static const struct kvs_layer_buffer big[] = { { KVS_BUFFER_K, 0, PAGE, 0 } };
 static uint32_t map[PAGES];
@@ -36,6 +36,8 @@ static struct rig *new_rig(void)
 		map[i] = PAGES - 1 - i;
 	g->o.chunk_max = PAGE;
 	g->o.window = 64ULL * PAGE;
+	/* one, so that it is known how much the kernel takes */
+	g->o.data_connections = 1;
 	g->rcvbuf = 65536;
 	return g;
 }
@@ -71,26 +73,62 @@ static bool bounded(struct rig *g, void *arg)
 	return b->w->bytes == (uint64_t)FEW * PAGE;
 }
 
+/* What the kernel has taken counts as completed, wherever it is. */
+static uint64_t kernel_holds(const struct rig *g)
+{
+	FILE *f = fopen("/proc/sys/net/ipv4/tcp_wmem", "re");
+	unsigned long long min, def, max;
+
+	assert_non_null(f);
+	assert_int_equal(fscanf(f, "%llu %llu %llu", &min, &def, &max), 3);
+	fclose(f);
+	/* a kernel doubles what it is asked for */
+	return max + 2 * (uint64_t)g->rcvbuf;
+}
+
+struct pair {
+	struct kvs_send_room *stuck;
+	uint32_t want;
+};
+
+static bool outstanding_is(struct rig *g, void *arg)
+{
+	struct pair *p = arg;
+
+	(void)g;
+	return kvs_send_outstanding(p->stuck) == p->want;
+}
+
 static void batch(uint64_t own, uint64_t told, uint64_t chunk,
 		  uint32_t most_chunks, uint32_t most_len)
 {
 	struct rig *g = new_rig();
 	struct bound b = { 0 };
 	struct kvs_msg m;
+	struct pair p;
 
 	g->o.max_batch_bytes = own;
 	g->batch_bytes = told;
 	g->o.chunk_max = chunk;
+	g->hold = true;
 	rig_start(g);
 	b.r = open_room(g, 1, FEW, &b.w);
 	assert_int_equal(kvs_send_pages(b.r, 0, map, FEW, NULL), 0);
 	assert_int_equal(kvs_send_finish(b.r), 0);
+	/* all that may be launched is, and no more */
+	if (kernel_holds(g) < (FEW - 4ULL) * PAGE) {
+		p = (struct pair){ b.r, most_chunks };
+		rig_serve_until(g, outstanding_is, &p);
+		rig_quiet(g);
+		assert_int_equal(kvs_send_outstanding(b.r), most_chunks);
+	}
+	g->hold = false;
 	rig_serve_until(g, bounded, &b);
 	rig_expect(g, KVS_WIRE_LAST, &m);
 	rig_finish_last(g, b.w, &m);
 	assert_int_equal(rig_wait(g, RIG_DONE, 1, 0).status, 0);
 	rig_check_pages(g, b.w, map);
-	assert_in_range(b.most, 1, most_chunks);
+	assert_true(b.most <= most_chunks);
 	assert_in_range(g->chunk_most, 1, most_len);
 	kvs_send_close(b.r);
 	rig_free(g);
@@ -110,19 +148,6 @@ static void never_more_than_the_batch(void **state)
 	batch(0, PAGE / 2 + 1, 8 * PAGE, 1, PAGE / 2 + 1);
 	/* what does not fill the batch waits for a whole chunk */
 	batch(0, 3 * PAGE / 2, PAGE, 1, PAGE);
-}
-
-struct pair {
-	struct kvs_send_room *stuck;
-	uint32_t want;
-};
-
-static bool outstanding_is(struct rig *g, void *arg)
-{
-	struct pair *p = arg;
-
-	(void)g;
-	return kvs_send_outstanding(p->stuck) == p->want;
 }
 
 /* What one room may launch is its own: a full one leaves the window to
@@ -181,19 +206,6 @@ static bool no_data(struct rig *g, void *arg)
 	return !g->n_data;
 }
 
-/* What the kernel has taken counts as completed, wherever it is. */
-static uint64_t kernel_holds(const struct rig *g)
-{
-	FILE *f = fopen("/proc/sys/net/ipv4/tcp_wmem", "re");
-	unsigned long long min, def, max;
-
-	assert_non_null(f);
-	assert_int_equal(fscanf(f, "%llu %llu %llu", &min, &def, &max), 3);
-	fclose(f);
-	/* a kernel doubles what it is asked for */
-	return max + 2 * (uint64_t)g->rcvbuf;
-}
-
 static void hung(uint64_t own, uint32_t told_ms)
 {
 	struct rig *g = new_rig();
@@ -211,7 +223,6 @@ static void hung(uint64_t own, uint32_t told_ms)
 	g->batch_bytes = 2 * PAGE;
 	g->o.call_timeout = own;
 	g->call_timeout_ms = told_ms;
-	g->o.data_connections = 1;
 	g->hold = true;
 	rig_start(g);
 	r = open_room(g, 1, PAGES, &w);
