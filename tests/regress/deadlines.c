@@ -127,7 +127,8 @@ static void stalled_one_delays_nobody(void **state)
 	assert_true(ps_send_part(p, 0, &w, 0, KVS_DATA_FRAME + 100, 0) > 0);
 	assert_true(ps_send_part(p, 0, &w, 1, 0, 0) > 0);
 	assert_int_equal(ps_last(p, &w, w.bytes), 0);
-	rig_wait(g, rig_late_bytes(g) == 2 * CHUNK);
+	rig_wait(g, rig_late_bytes(g) == 2 * CHUNK &&
+			    rig_strays(g, KVS_STRAY_LAST) == 1);
 	assert_int_equal(pe_status(e, &stuck), KVS_STATUS_FAILED);
 	assert_false(stuck.ready);
 	ps_room_fini(&w);
@@ -247,7 +248,7 @@ static void lost_notice(void **state)
 		rig_drains(g, KVS_DRAIN_DRAINED, KVS_PROOF_RECEIVE_REAPED), 1);
 	/* found again, too late */
 	assert_int_equal(ps_last(p, &w[lost], w[lost].bytes), 0);
-	ps_quiet(p);
+	rig_wait(g, rig_strays(g, KVS_STRAY_LAST) == 1);
 	assert_int_equal(pe_status(e, &r[lost]), KVS_STATUS_FAILED);
 	for (uint32_t i = 0; i < 50; i++)
 		ps_room_fini(&w[i]);

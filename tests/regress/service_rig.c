@@ -182,16 +182,23 @@ RIG_SUM(rig_drains,
 RIG_SUM(rig_acks_ignored, (const struct rig *g, enum kvs_ack_ignored why),
 	w->stats.drains.ack_ignored[why])
 
-static RIG_SUM(
-	worker_proto, (const struct rig *g, enum kvs_proto_error e),
-	w->stats.protocol_errors[e]) static RIG_SUM(worker_admits,
-						    (const struct rig *g,
-						     enum kvs_admit_result r),
-						    w->stats.admits[r])
+#define RIG_SUM_STATIC(name, arg, expr) static RIG_SUM(name, arg, expr)
 
-	uint64_t rig_proto(const struct rig *g, enum kvs_proto_error e)
+RIG_SUM_STATIC(worker_strays, (const struct rig *g, enum kvs_stray st),
+	       w->stats.strays[st])
+RIG_SUM_STATIC(worker_proto, (const struct rig *g, enum kvs_proto_error e),
+	       w->stats.protocol_errors[e])
+RIG_SUM_STATIC(worker_admits, (const struct rig *g, enum kvs_admit_result r),
+	       w->stats.admits[r])
+
+uint64_t rig_proto(const struct rig *g, enum kvs_proto_error e)
 {
 	return worker_proto(g, e) + g->snap->protocol_errors[e];
+}
+
+uint64_t rig_strays(const struct rig *g, enum kvs_stray s)
+{
+	return worker_strays(g, s) + g->snap->strays[s];
 }
 
 uint64_t rig_admits(const struct rig *g, enum kvs_admit_result r)

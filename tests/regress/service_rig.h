@@ -76,6 +76,7 @@ uint64_t rig_done(const struct rig *g);
 uint64_t rig_drains(const struct rig *g, enum kvs_drain_outcome o,
 		    enum kvs_proof p);
 uint64_t rig_acks_ignored(const struct rig *g, enum kvs_ack_ignored why);
+uint64_t rig_strays(const struct rig *g, enum kvs_stray s);
 unsigned int rig_warnings(const struct rig *g); /* lines logged so far */
 uint32_t rig_data_connections(const struct rig *g);
 unsigned int rig_rooms(struct rig *g);
