@@ -186,6 +186,7 @@ static void limits_are_finite(void **state)
 		"admission.timeout",
 		"open.timeout",
 		"transfer.timeout",
+		"transfer.call_timeout",
 		"claim.timeout",
 		"hold.timeout",
 		"listen.keepalive",
@@ -206,6 +207,7 @@ static void limits_are_finite(void **state)
 	assert_in_range(s.admission_timeout, 1, 3600 * SECOND);
 	assert_in_range(s.open_timeout, 1, 3600 * SECOND);
 	assert_in_range(s.transfer_timeout, 1, 3600 * SECOND);
+	assert_in_range(s.transfer_call_timeout, 1, 3600 * SECOND);
 	assert_in_range(s.claim_timeout, 1, 3600 * SECOND);
 	assert_in_range(s.hold_timeout, 1, 3600 * SECOND);
 	assert_in_range(s.keepalive, 1, 3600 * SECOND);
