@@ -183,14 +183,10 @@ static void waiting_is_not_transferring(void **state)
 static void limits_are_finite(void **state)
 {
 	static const char *const names[] = {
-		"admission.timeout",
-		"open.timeout",
-		"transfer.timeout",
-		"transfer.call_timeout",
-		"claim.timeout",
-		"hold.timeout",
-		"listen.keepalive",
-		"listen.handshake_timeout",
+		"admission.timeout", "open.timeout",
+		"transfer.timeout",  "transfer.call_timeout",
+		"claim.timeout",     "hold.timeout",
+		"listen.keepalive",  "listen.handshake_timeout",
 	};
 	struct kvs_settings s;
 	char err[512];
