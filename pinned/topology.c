@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -213,15 +214,87 @@ static int pci_parse(const char *s, struct kvs_topology_pci *pci)
 	return 0;
 }
 
-/* A device may name GPU memory or a node we may not use as its nearest. */
+static int distance(const struct kvs_topology *topo, int from, int to)
+{
+	if (from < 0 || !topo->sysfs)
+		return INT_MAX;
+	return from == to ? 0 : kvs_topology_sysfs_distance(topo, from, to);
+}
+
+size_t kvs_topology_nearest(const struct kvs_topology *topo, int from,
+			    const int *nodes, size_t n)
+{
+	const struct kvs_topology_node *f = kvs_topology_node_find(topo, from);
+	int d, best_d = INT_MAX;
+	size_t i, best = 0;
+
+	KVS_ASSERT(n);
+	for (i = 0; i < n; i++)
+		if (nodes[i] == from)
+			return i;
+	for (i = 0; i < n; i++) {
+		d = distance(topo, from, nodes[i]);
+		if (d > best_d ||
+		    (d == best_d && i && (!f || f->cpu_node != nodes[i])))
+			continue;
+		best_d = d;
+		best = i;
+	}
+	return best;
+}
+
+/* Nearest to @from of the nodes that pass, those with CPUs first. */
+static const struct kvs_topology_node *
+nearest_passing(const struct kvs_topology *topo, int from,
+		bool (*pass)(const struct kvs_topology_node *n))
+{
+	const struct kvs_topology_node *n;
+	int nodes[KVS_MAX_NODES];
+	size_t i, used;
+	bool cpus;
+
+	for (cpus = true;; cpus = false) {
+		used = 0;
+		for (i = 0; i < topo->n_nodes; i++) {
+			n = &topo->nodes[i];
+			if (pass(n) && (n->has_cpus || !cpus))
+				nodes[used++] = n->os_index;
+		}
+		if (used)
+			break;
+		if (!cpus)
+			return NULL;
+	}
+	return kvs_topology_node_find(
+		topo, nodes[kvs_topology_nearest(topo, from, nodes, used)]);
+}
+
+static bool of_the_host(const struct kvs_topology_node *n)
+{
+	return !n->gpu_memory;
+}
+
+/* A device may be next to GPU memory, or to a node without memory. */
 static int settle(const struct kvs_topology *topo, int node)
 {
 	const struct kvs_topology_node *n = kvs_topology_node_find(topo, node);
 
-	if (!n || !n->gpu_memory)
+	if (n && !n->gpu_memory)
 		return node;
-	n = kvs_topology_node_find(topo, n->cpu_node);
-	return n && !n->gpu_memory ? n->os_index : -1;
+	if (n) {
+		n = kvs_topology_node_find(topo, n->cpu_node);
+		return n && !n->gpu_memory ? n->os_index : -1;
+	}
+	if (node < 0)
+		return -1;
+	n = nearest_passing(topo, node, of_the_host);
+	return n ? n->os_index : -1;
+}
+
+/* A second reader that knows nothing does not take an answer away. */
+static int better(int first, int second)
+{
+	return second < 0 ? first : second;
 }
 
 int kvs_topology_pci_node(const struct kvs_topology *topo, const char *bdf,
@@ -235,8 +308,9 @@ int kvs_topology_pci_node(const struct kvs_topology *topo, const char *bdf,
 	if (r < 0)
 		return r;
 	r = kvs_topology_hw_pci_node(topo, &pci, &node);
-	if (r == -ENOENT && topo->sysfs)
-		r = kvs_topology_sysfs_pci_node(topo, &pci, &node);
+	/* hwloc lists no nodes without memory, and so nothing next to them */
+	if ((r == -ENOENT || (!r && node < 0)) && topo->sysfs)
+		r = better(r, kvs_topology_sysfs_pci_node(topo, &pci, &node));
 	if (r < 0)
 		return r;
 	*ret_node = settle(topo, node);
@@ -252,12 +326,38 @@ int kvs_topology_nic_node(const struct kvs_topology *topo, const char *name,
 	if (!*name || strlen(name) > 63 || strchr(name, '/') || name[0] == '.')
 		return -EINVAL;
 	r = kvs_topology_hw_nic_node(topo, name, &node);
-	if (r == -ENOENT && topo->sysfs)
-		r = kvs_topology_sysfs_nic_node(topo, name, &node);
+	if ((r == -ENOENT || (!r && node < 0)) && topo->sysfs)
+		r = better(r, kvs_topology_sysfs_nic_node(topo, name, &node));
 	if (r < 0)
 		return r;
 	*ret_node = settle(topo, node);
 	return 0;
+}
+
+struct each_nic {
+	const struct kvs_topology *topo;
+	void (*fn)(void *arg, const char *name, int node);
+	void *arg;
+};
+
+static void each_nic(void *arg, const char *name)
+{
+	const struct each_nic *e = arg;
+	int node;
+
+	if (!kvs_topology_nic_node(e->topo, name, &node))
+		e->fn(e->arg, name, node);
+}
+
+int kvs_topology_each_nic(const struct kvs_topology *topo,
+			  void (*fn)(void *arg, const char *name, int node),
+			  void *arg)
+{
+	struct each_nic e = { topo, fn, arg };
+
+	KVS_CHECK_MAGIC(topo, KVS_TOPOLOGY_MAGIC);
+	return topo->sysfs ? kvs_topology_sysfs_each_nic(topo, each_nic, &e)
+			   : 0;
 }
 
 int kvs_topology_auto_node(const struct kvs_topology *topo, int near,
@@ -270,7 +370,14 @@ int kvs_topology_auto_node(const struct kvs_topology *topo, int near,
 	n = kvs_topology_node_find(topo, near);
 	if (n && !kvs_topology_node_eligible(n))
 		n = kvs_topology_node_find(topo, n->cpu_node);
-	if (n && kvs_topology_node_eligible(n)) {
+	if (!n || !kvs_topology_node_eligible(n)) {
+		n = nearest_passing(topo, near, kvs_topology_node_eligible);
+		if (!n)
+			return -ENXIO;
+		if (distance(topo, near, n->os_index) == INT_MAX)
+			n = NULL;
+	}
+	if (n) {
 		*ret_node = n->os_index;
 		return 0;
 	}
@@ -282,8 +389,6 @@ int kvs_topology_auto_node(const struct kvs_topology *topo, int near,
 		    (n->has_cpus == best->has_cpus && n->bytes > best->bytes))
 			best = n;
 	}
-	if (!best)
-		return -ENXIO;
 	*ret_node = best->os_index;
 	return 0;
 }

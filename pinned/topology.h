@@ -17,7 +17,9 @@
  *
  * Device locality comes from hwloc where it is built in, else (and for what
  * hwloc does not list) from the devices' numa_node in sysfs. A node of -1
- * means "any": the device is equally near to all of them, or unknown.
+ * means "any": the device is equally near to all of them, or unknown. Next to
+ * a node without memory is next to the nearest that has some, by the
+ * firmware's distances.
  */
 #ifndef KVS_PINNED_TOPOLOGY_H
 #define KVS_PINNED_TOPOLOGY_H
@@ -115,8 +117,8 @@ int kvs_topology_pci_node(const struct kvs_topology *topo, const char *bdf,
 /**
  * kvs_topology_nic_node() - node next to a network or verbs device
  * @topo: topology
- * @name: "eth0", "mlx5_0"; a bond or VLAN answers for what lies below it
- *	when that agrees
+ * @name: "eth0", "mlx5_0"; a bond, VLAN or soft RDMA device answers for what
+ *	lies below it when that agrees
  * @ret_node: os index, or -1 for any (loopback, virtual devices)
  *
  * Context: may read sysfs.
@@ -126,11 +128,43 @@ int kvs_topology_nic_node(const struct kvs_topology *topo, const char *name,
 			  int *ret_node);
 
 /**
+ * kvs_topology_each_nic() - every network and verbs device of this machine
+ * @topo: topology; of a recorded one there are none
+ * @fn: called with the name and the node, as kvs_topology_nic_node() has it;
+ *	network devices first, each kind in the order of names
+ * @arg: passed on
+ *
+ * Context: reads sysfs.
+ * Return: 0; -ENOMEM, with some of the calls made.
+ */
+int kvs_topology_each_nic(const struct kvs_topology *topo,
+			  void (*fn)(void *arg, const char *name, int node),
+			  void *arg);
+
+/**
+ * kvs_topology_nearest() - the one of some nodes that is nearest to a node
+ * @topo: topology
+ * @from: os index, of a node without memory as well; or -1
+ * @nodes: os indexes
+ * @n: how many, > 0
+ *
+ * @from itself where it is one of them; else by the firmware's distance, of
+ * equal ones its cpu_node, then the first. Of a recorded topology only the
+ * cpu_node is known.
+ *
+ * Context: reads sysfs.
+ * Return: index into @nodes.
+ */
+size_t kvs_topology_nearest(const struct kvs_topology *topo, int from,
+			    const int *nodes, size_t n);
+
+/**
  * kvs_topology_auto_node() - the node a pool should go to
  * @topo: topology
- * @near: node of the device it serves, or -1
- * @ret_node: @near when it is eligible, else its nearest eligible node, else
- *	the eligible node with CPUs and the most memory
+ * @near: node of the device it serves, with memory or without, or -1
+ * @ret_node: @near when it is eligible, else its nearest eligible node (one
+ *	with CPUs, if there is), else the eligible node with CPUs and the most
+ *	memory
  *
  * Return: 0; -ENXIO when no node is eligible.
  */

@@ -52,6 +52,13 @@ int kvs_topology_sysfs_pci_node(const struct kvs_topology *topo,
 int kvs_topology_sysfs_nic_node(const struct kvs_topology *topo,
 				const char *name, int *ret_node);
 
+/* What the firmware says; INT_MAX where it does not, or none of its files. */
+int kvs_topology_sysfs_distance(const struct kvs_topology *topo, int from,
+				int to);
+int kvs_topology_sysfs_each_nic(const struct kvs_topology *topo,
+				void (*fn)(void *arg, const char *name),
+				void *arg);
+
 /* Appends a zeroed node with cpu_node -1; NULL when out of memory. */
 struct kvs_topology_node *kvs_topology_node_add(struct kvs_topology *topo);
 

@@ -105,6 +105,26 @@ static unsigned long distance_to(const char *text, const uint64_t *online,
 	return d;
 }
 
+int kvs_topology_sysfs_distance(const struct kvs_topology *topo, int from,
+				int to)
+{
+	uint64_t online[KVS_MASK_WORDS(KVS_MAX_NODES)];
+	unsigned long d = ULONG_MAX;
+	char path[96], *buf;
+
+	snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/distance",
+		 from);
+	if (to < 0 || to >= KVS_MAX_NODES ||
+	    read_list(topo->root, "/sys/devices/system/node/online", online,
+		      KVS_MAX_NODES) < 0 ||
+	    !kvs_mask_test(online, (unsigned int)to) ||
+	    kvs_sysfs_read(topo->root, path, &buf) < 0)
+		return INT_MAX;
+	d = distance_to(buf, online, (unsigned int)to);
+	free(buf);
+	return d < INT_MAX ? (int)d : INT_MAX;
+}
+
 static void find_cpu_node(struct kvs_topology *topo, const uint64_t *online,
 			  struct kvs_topology_node *n)
 {
@@ -286,10 +306,58 @@ static int netdev_node(const struct kvs_topology *topo, const char *name,
 int kvs_topology_sysfs_nic_node(const struct kvs_topology *topo,
 				const char *name, int *ret_node)
 {
-	char path[PATH_MAX];
+	char path[PATH_MAX], *netdev;
+	int r;
 
 	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device", name);
 	if (!device_node(topo, path, ret_node))
 		return 0;
-	return netdev_node(topo, name, 0, ret_node);
+	snprintf(path, sizeof(path), "/sys/class/infiniband/%s", name);
+	if (!exists(topo->root, path))
+		return netdev_node(topo, name, 0, ret_node);
+	/* A soft RDMA device has no slot; its network device may have one. */
+	*ret_node = -1;
+	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/parent", name);
+	if (kvs_sysfs_read(topo->root, path, &netdev) < 0)
+		return 0;
+	netdev[strcspn(netdev, "\n")] = '\0';
+	r = strchr(netdev, '/') ? -EINVAL
+				: netdev_node(topo, netdev, 0, ret_node);
+	free(netdev);
+	if (r < 0)
+		*ret_node = -1;
+	return 0;
+}
+
+static int visible(const struct dirent *e)
+{
+	return e->d_name[0] != '.';
+}
+
+int kvs_topology_sysfs_each_nic(const struct kvs_topology *topo,
+				void (*fn)(void *arg, const char *name),
+				void *arg)
+{
+	static const char *const classes[] = { "net", "infiniband" };
+	struct dirent **names;
+	char path[PATH_MAX];
+	size_t c;
+	int i, n;
+
+	for (c = 0; c < sizeof(classes) / sizeof(classes[0]); c++) {
+		n = snprintf(path, sizeof(path), "%s/sys/class/%s", topo->root,
+			     classes[c]);
+		if (n < 0 || (size_t)n >= sizeof(path))
+			continue;
+		n = scandir(path, &names, visible, alphasort);
+		if (n < 0 && errno == ENOMEM)
+			return -ENOMEM;
+		for (i = 0; i < n; i++) {
+			fn(arg, names[i]->d_name);
+			free(names[i]);
+		}
+		if (n >= 0)
+			free(names);
+	}
+	return 0;
 }

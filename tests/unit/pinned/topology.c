@@ -274,8 +274,10 @@ static void test_sysfs(void **state)
 		     "Cpus_allowed_list:\t0-5\nMems_allowed_list:\t0-2,4\n");
 	fixture_file(&f, "/sys/bus/pci/devices/0000:3b:00.0/numa_node", "1\n");
 	fixture_file(&f, "/sys/bus/pci/devices/0000:3c:00.0/numa_node", "-1\n");
+	fixture_file(&f, "/sys/bus/pci/devices/0000:5b:00.0/numa_node", "5\n");
 	fixture_file(&f, "/sys/class/net/eth0/device/numa_node", "0\n");
 	fixture_file(&f, "/sys/class/net/eth1/device/numa_node", "1\n");
+	fixture_file(&f, "/sys/class/net/eth5/device/numa_node", "5\n");
 	fixture_dir(&f, "/sys/class/net/lo");
 	fixture_dir(&f, "/sys/class/net/bond0/lower_eth0");
 	fixture_dir(&f, "/sys/class/net/bond1/lower_eth0");
@@ -283,6 +285,10 @@ static void test_sysfs(void **state)
 	fixture_dir(&f, "/sys/class/net/loop0/lower_loop0");
 	fixture_file(&f, "/sys/class/infiniband/mlx5_0/device/numa_node",
 		     "1\n");
+	fixture_file(&f, "/sys/class/infiniband/rxe0/parent", "eth1\n");
+	fixture_file(&f, "/sys/class/infiniband/rxe1/parent", "lo\n");
+	fixture_file(&f, "/sys/class/infiniband/rxe2/parent", "../net/eth1\n");
+	fixture_dir(&f, "/sys/class/infiniband/siw0");
 
 	assert_int_equal(kvs_topology_load_sysfs(f.root, &t), 0);
 	assert_false(kvs_topology_is_thissystem(t));
@@ -311,6 +317,106 @@ static void test_sysfs(void **state)
 	assert_int_equal(nic(t, "bond1"), -1);
 	assert_int_equal(nic(t, "loop0"), -1);
 	assert_int_equal(nic(t, "eth9"), -ENOENT);
+	/* soft RDMA devices are where their network devices are */
+	assert_int_equal(nic(t, "rxe0"), 1);
+	assert_int_equal(nic(t, "rxe1"), -1);
+	assert_int_equal(nic(t, "rxe2"), -1);
+	assert_int_equal(nic(t, "siw0"), -1);
+	/* node 5 has no memory: 1 is nearer than the others, and than 3 */
+	assert_int_equal(pci(t, "0000:5b:00.0"), 1);
+	assert_int_equal(nic(t, "eth5"), 1);
+	assert_int_equal(auto_node(t, 5), 1);
+	kvs_topology_destroy(t);
+	fixture_fini(&f);
+}
+
+static void test_nearest(void **state)
+{
+	static const int all[] = { 0, 1, 3 }, far[] = { 0, 3 };
+	struct kvs_topology *t;
+	struct fixture f;
+
+	(void)state;
+	fixture_init(&f);
+	fixture_file(&f, "/sys/devices/system/node/online", "0-1,3,5-6\n");
+	add_node(&f, 0, 8192, "0-3\n", "10 20 20 50 20\n");
+	add_node(&f, 1, 4096, "4-7\n", "20 10 20 15 20\n");
+	add_node(&f, 3, 4096, "\n", "20 20 10 14 20\n");
+	add_node(&f, 5, 0, "8\n", "50 15 14 10 20\n");
+	add_node(&f, 6, 0, "9\n", "x\n");
+	fixture_file(&f, "/proc/self/status",
+		     "Cpus_allowed_list:\t0-8\nMems_allowed_list:\t0-6\n");
+	assert_int_equal(kvs_topology_load_sysfs(f.root, &t), 0);
+	assert_int_equal(all[kvs_topology_nearest(t, 3, all, 3)], 3);
+	assert_int_equal(all[kvs_topology_nearest(t, 5, all, 3)], 3);
+	assert_int_equal(far[kvs_topology_nearest(t, 1, far, 2)], 0);
+	/* all the same: the node that works for it; nothing known: the first */
+	assert_int_equal(far[kvs_topology_nearest(t, 3, far, 1)], 0);
+	assert_int_equal(all[kvs_topology_nearest(t, 6, all, 3)], 0);
+	assert_int_equal(all[kvs_topology_nearest(t, 99, all, 3)], 0);
+	assert_int_equal(all[kvs_topology_nearest(t, -1, all, 3)], 0);
+	assert_int_equal(far[kvs_topology_nearest(t, -7, far, 2)], 0);
+	/* a pool needs a thread near it, so 3 is not for 5 */
+	assert_int_equal(auto_node(t, 5), 1);
+	assert_int_equal(auto_node(t, 6), 0);
+	kvs_topology_destroy(t);
+	fixture_fini(&f);
+}
+
+/* Allowed nodes come before nearer ones that are not. */
+static void test_nearest_allowed(void **state)
+{
+	struct kvs_topology *t;
+	struct fixture f;
+
+	(void)state;
+	fixture_init(&f);
+	fixture_file(&f, "/sys/devices/system/node/online", "0-2\n");
+	add_node(&f, 0, 8192, "0\n", "10 40 30\n");
+	add_node(&f, 1, 4096, "1\n", "40 10 20\n");
+	add_node(&f, 2, 4096, "2\n", "30 20 10\n");
+	fixture_file(&f, "/proc/self/status",
+		     "Cpus_allowed_list:\t0-2\nMems_allowed_list:\t0,2\n");
+	assert_int_equal(kvs_topology_load_sysfs(f.root, &t), 0);
+	/* the largest is 0, the nearest allowed one is 2 */
+	assert_int_equal(auto_node(t, 1), 2);
+	assert_int_equal(auto_node(t, -1), 0);
+	kvs_topology_destroy(t);
+	fixture_fini(&f);
+}
+
+struct seen {
+	char text[256];
+};
+
+static void see(void *arg, const char *name, int node)
+{
+	struct seen *s = arg;
+	size_t used = strlen(s->text);
+
+	snprintf(s->text + used, sizeof(s->text) - used, "%s:%d ", name, node);
+}
+
+static void test_each_nic(void **state)
+{
+	struct seen s = { "" };
+	struct kvs_topology *t;
+	struct fixture f;
+
+	(void)state;
+	fixture_init(&f);
+	fixture_file(&f, "/sys/devices/system/node/online", "0-1\n");
+	add_node(&f, 0, 1024, "0\n", "10 20\n");
+	add_node(&f, 1, 1024, "1\n", "20 10\n");
+	assert_int_equal(kvs_topology_load_sysfs(f.root, &t), 0);
+	assert_int_equal(kvs_topology_each_nic(t, see, &s), 0);
+	assert_string_equal(s.text, "");
+	fixture_file(&f, "/sys/class/net/eth1/device/numa_node", "0\n");
+	fixture_file(&f, "/sys/class/net/eth0/device/numa_node", "1\n");
+	fixture_dir(&f, "/sys/class/net/lo");
+	fixture_file(&f, "/sys/class/infiniband/rxe0/parent", "eth0\n");
+	assert_int_equal(kvs_topology_each_nic(t, see, &s), 0);
+	assert_string_equal(s.text, "eth0:1 eth1:0 lo:-1 rxe0:1 ");
 	kvs_topology_destroy(t);
 	fixture_fini(&f);
 }
@@ -375,6 +481,9 @@ int main(void)
 		cmocka_unit_test(test_gpu_memory),
 		cmocka_unit_test(test_load_failures),
 		cmocka_unit_test(test_sysfs),
+		cmocka_unit_test(test_nearest),
+		cmocka_unit_test(test_nearest_allowed),
+		cmocka_unit_test(test_each_nic),
 		cmocka_unit_test(test_single_node_device),
 		cmocka_unit_test(test_this_machine),
 	};
