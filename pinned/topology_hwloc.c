@@ -50,13 +50,21 @@ static bool has_own_cpus(hwloc_topology_t hw, hwloc_obj_t obj)
 	return true;
 }
 
+/*
+ * hwloc's allowed CPUs are those of the cgroup; a mask (taskset, CPUAffinity=
+ * of a unit) may leave less.
+ */
 static void fill_cpus(hwloc_topology_t hw, hwloc_obj_t obj, cpu_set_t *set)
 {
 	hwloc_const_cpuset_t allowed = hwloc_topology_get_allowed_cpuset(hw);
+	cpu_set_t mine;
+	bool masked = hwloc_topology_is_thissystem(hw) &&
+		      !sched_getaffinity(0, sizeof(mine), &mine);
 	int i = -1;
 
 	while ((i = hwloc_bitmap_next(obj->cpuset, i)) >= 0 && i < CPU_SETSIZE)
-		if (hwloc_bitmap_isset(allowed, (unsigned int)i))
+		if (hwloc_bitmap_isset(allowed, (unsigned int)i) &&
+		    (!masked || CPU_ISSET(i, &mine)))
 			CPU_SET(i, set);
 }
 

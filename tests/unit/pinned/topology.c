@@ -470,6 +470,34 @@ static void test_this_machine(void **state)
 	kvs_topology_destroy(t);
 }
 
+/* taskset, or CPUAffinity= of a unit: no CPU outside is one of ours. */
+static void test_masked(void **state)
+{
+	const struct kvs_topology_node *n;
+	struct kvs_topology *t;
+	cpu_set_t old, one;
+	int cpu = 0, total = 0;
+	size_t i;
+
+	(void)state;
+	assert_int_equal(sched_getaffinity(0, sizeof(old), &old), 0);
+	while (!CPU_ISSET(cpu, &old))
+		cpu++;
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+	assert_int_equal(kvs_topology_load(NULL, &t), 0);
+	assert_int_equal(sched_setaffinity(0, sizeof(old), &old), 0);
+	for (i = 0; i < kvs_topology_node_count(t); i++) {
+		n = kvs_topology_node_at(t, i);
+		assert_true(!CPU_COUNT(&n->cpus) || CPU_EQUAL(&n->cpus, &one));
+		if (n->has_cpus)
+			total += CPU_COUNT(&n->cpus);
+	}
+	assert_in_range(total, 0, 1);
+	kvs_topology_destroy(t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -486,6 +514,7 @@ int main(void)
 		cmocka_unit_test(test_each_nic),
 		cmocka_unit_test(test_single_node_device),
 		cmocka_unit_test(test_this_machine),
+		cmocka_unit_test(test_masked),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
