@@ -86,25 +86,31 @@ static int attach_capacity(struct kvs_front_engine *e, char *err, size_t errlen)
 	return 0;
 }
 
-/* The node asked for must have a pool; the one next to the GPU may not. */
+/*
+ * The node asked for must have a pool; next to the GPU there may be none, and
+ * then the nearest one serves.
+ */
 static int attach_home(struct kvs_front_engine *e, int node, const char *pci,
 		       char *err, size_t errlen)
 {
 	struct kvs_front *f = e->f;
-	int near = node;
+	int near = node, pools[KVS_NODES_MAX];
+	size_t home;
 
 	if (node < 0 && *pci)
 		(void)kvs_topology_pci_node(f->topo, pci, &near);
-	for (unsigned int i = 0; i < f->n_nodes; i++) {
-		if (f->nodes[i].numa != near)
-			continue;
-		e->home = i;
+	if (near < 0)
 		return 0;
+	for (unsigned int i = 0; i < f->n_nodes; i++)
+		pools[i] = f->nodes[i].numa;
+	home = kvs_topology_nearest(f->topo, near, pools, f->n_nodes);
+	if (node >= 0 && pools[home] != node) {
+		snprintf(err, errlen, "node: %d has no pool (pool.nodes)",
+			 node);
+		return -ENXIO;
 	}
-	if (node < 0)
-		return 0;
-	snprintf(err, errlen, "node: %d has no pool (pool.nodes)", node);
-	return -ENXIO;
+	e->home = (unsigned int)home;
+	return 0;
 }
 
 static int attach_slots(struct kvs_front_engine *e)

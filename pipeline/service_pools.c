@@ -2,6 +2,7 @@
 #include "pipeline/service_pools.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -28,23 +29,32 @@ static int add_node(struct kvs_node *nodes, unsigned int *n, int numa,
 	return 0;
 }
 
-/* Every node that automatic placement may use and that can run a thread; a
- * machine whose nodes cannot be told apart gets one unbound pool. */
+/*
+ * Every node that automatic placement may use and whose CPUs we may run on;
+ * where there is none, the nearest one to where we run. A machine whose nodes
+ * cannot be told apart gets one unbound pool.
+ */
 static int choose_auto(struct kvs_node *nodes, unsigned int *n,
 		       struct kvs_topology *topo, char *err, size_t errlen)
 {
-	int ret = 0;
+	unsigned int here;
+	int near = -1, ret = 0;
 
 	for (size_t i = 0; i < kvs_topology_node_count(topo) && !ret; i++) {
 		const struct kvs_topology_node *t =
 			kvs_topology_node_at(topo, i);
 
-		if (kvs_topology_node_eligible(t) && t->has_cpus)
+		if (kvs_topology_node_eligible(t) && t->has_cpus &&
+		    CPU_COUNT(&t->cpus))
 			ret = add_node(nodes, n, t->os_index, err, errlen);
 	}
-	if (!ret && !*n)
-		ret = add_node(nodes, n, -1, err, errlen);
-	return ret;
+	if (ret || *n)
+		return ret;
+	if (kvs_topology_is_thissystem(topo) && !getcpu(NULL, &here))
+		near = (int)here;
+	if (kvs_topology_auto_node(topo, near, &near))
+		near = -1;
+	return add_node(nodes, n, near, err, errlen);
 }
 
 static int choose_list(struct kvs_node *nodes, unsigned int *n,
