@@ -189,10 +189,51 @@ static void kvs_report_pools(struct kvs_report *r)
 	free(s);
 }
 
+/* Names of devices under the number of the node they are next to. */
+static void kvs_report_device(void *arg, const char *name, int node)
+{
+	json_t *all = arg, *names;
+	char key[16];
+
+	snprintf(key, sizeof(key), "%d", node);
+	names = json_object_get(all, key);
+	if (!names) {
+		json_object_set_new(all, key, json_array());
+		names = json_object_get(all, key);
+	}
+	json_array_append_new(names, json_string(name));
+}
+
+static json_t *kvs_report_devices_of(const json_t *all, int node)
+{
+	json_t *names;
+	char key[16];
+
+	snprintf(key, sizeof(key), "%d", node);
+	names = json_object_get(all, key);
+	return names ? json_incref(names) : json_array();
+}
+
+static bool kvs_report_has_pool(const struct kvs_snapshot *s, int node)
+{
+	unsigned int w, p;
+
+	for (w = 0; w < s->n_workers; w++)
+		for (p = 0; p < s->workers[w].n_pools; p++)
+			if (s->workers[w].pools[p].node == node)
+				return true;
+	return false;
+}
+
 static void kvs_report_topo(struct kvs_report *r)
 {
 	size_t i, n = kvs_topology_node_count(r->d->topo);
+	json_t *devices = json_object();
+	struct kvs_snapshot *s = NULL;
 
+	if (!devices || kvs_daemon_snapshot(r->d, &s) ||
+	    kvs_topology_each_nic(r->d->topo, kvs_report_device, devices))
+		kvs_report_fail(r, -ENOMEM, "%s", strerror(ENOMEM));
 	for (i = 0; i < n && !r->ret; i++) {
 		const struct kvs_topology_node *node =
 			kvs_topology_node_at(r->d->topo, i);
@@ -203,15 +244,21 @@ static void kvs_report_topo(struct kvs_report *r)
 			if (CPU_ISSET(cpu, &node->cpus))
 				json_array_append_new(cpus, json_integer(cpu));
 		kvs_report_line(
-			r, json_pack("{s:i, s:o, s:b, s:b, s:b, s:b, s:i, s:o}",
+			r, json_pack("{s:i, s:o, s:b, s:b, s:b, s:b, s:b, s:i, "
+				     "s:o, s:o}",
 				     "node", node->os_index, "bytes",
 				     kvs_json_u64(node->bytes), "allowed",
 				     node->allowed, "eligible",
-				     kvs_topology_node_eligible(node),
+				     kvs_topology_node_eligible(node), "pool",
+				     kvs_report_has_pool(s, node->os_index),
 				     "gpu_memory", node->gpu_memory, "has_cpus",
 				     node->has_cpus, "cpu_node", node->cpu_node,
-				     "cpus", cpus));
+				     "cpus", cpus, "devices",
+				     kvs_report_devices_of(devices,
+							   node->os_index)));
 	}
+	json_decref(devices);
+	free(s);
 }
 
 static void kvs_report_settings(struct kvs_report *r)

@@ -41,7 +41,7 @@ enum kvs_ctl_format {
 	KVS_CTL_PLAIN, /* text, number or yes/no, as it is */
 	KVS_CTL_SIZE, /* bytes */
 	KVS_CTL_SECONDS_REAL,
-	KVS_CTL_LIST, /* numbers with commas between */
+	KVS_CTL_LIST, /* numbers or words with commas between */
 };
 
 struct kvs_ctl_column {
@@ -136,9 +136,11 @@ static const struct kvs_ctl_column kvs_ctl_topo[] = {
 	{ "bytes", "memory", KVS_CTL_SIZE },
 	{ "allowed", "allowed", KVS_CTL_PLAIN },
 	{ "eligible", "eligible", KVS_CTL_PLAIN },
+	{ "pool", "pool", KVS_CTL_PLAIN },
 	{ "gpu_memory", "gpu-memory", KVS_CTL_PLAIN },
 	{ "cpu_node", "cpu-node", KVS_CTL_PLAIN },
 	{ "cpus", "<cpus", KVS_CTL_LIST },
+	{ "devices", "<devices", KVS_CTL_LIST },
 	{ 0 },
 };
 
@@ -351,6 +353,22 @@ static int kvs_ctl_ask(int fd, const struct kvs_ctl_args *a)
 	return ret;
 }
 
+/* Returns the bytes written. */
+static size_t kvs_ctl_item(const json_t *v, bool more, char *buf, size_t len)
+{
+	const char *comma = more ? "," : "";
+	int n;
+
+	if (json_is_string(v))
+		n = snprintf(buf, len, "%s%s", comma, json_string_value(v));
+	else
+		n = snprintf(buf, len, "%s%" JSON_INTEGER_FORMAT, comma,
+			     json_integer_value(v));
+	if (n < 0)
+		return 0;
+	return (size_t)n < len ? (size_t)n : len - 1;
+}
+
 static const char *kvs_ctl_cell(const json_t *o, const struct kvs_ctl_column *c,
 				char *buf, size_t len)
 {
@@ -374,10 +392,8 @@ static const char *kvs_ctl_cell(const json_t *o, const struct kvs_ctl_column *c,
 			 kvs_format_duration((uint64_t)(s * 1e9), time));
 	} else if (c->format == KVS_CTL_LIST && json_is_array(v)) {
 		for (i = 0; i < json_array_size(v) && used + 16 < len; i++)
-			used += (size_t)snprintf(
-				buf + used, len - used,
-				"%s%" JSON_INTEGER_FORMAT, i ? "," : "",
-				json_integer_value(json_array_get(v, i)));
+			used += kvs_ctl_item(json_array_get(v, i), i > 0,
+					     buf + used, len - used);
 	} else if (json_is_string(v)) {
 		snprintf(buf, len, "%s", json_string_value(v));
 	} else if (json_is_integer(v)) {
