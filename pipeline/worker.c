@@ -434,8 +434,9 @@ static void worker_ack(struct kvs_worker *w, struct kvs_worker_session *s,
 	 * deleted only at the end of the turn. Only the very session that
 	 * was granted, and asked, can answer (R3): a newer one of that rank
 	 * knows nothing of what the old one has under way. */
-	if (r && !kvs_drain_is_over(&r->drain) && r->id == m->room &&
-	    m->rank < r->n_ranks && r->ranks[m->rank].session == s &&
+	if (r && !(kvs_drain_is_over(&r->drain) && KVS_RULE(R1, HOLD)) &&
+	    r->id == m->room && m->rank < r->n_ranks &&
+	    r->ranks[m->rank].session == s &&
 	    (w->set->hold_require_ack || s->one_sided)) {
 		struct kvs_room_rank *k = &r->ranks[m->rank];
 
@@ -628,11 +629,10 @@ static void worker_bury(struct kvs_worker *w)
 {
 	struct kvs_room *r, *tmp;
 
-	/* Without R1 a receive may outlive its room's memory, and must be
-	 * seen to do its damage there, not to end the daemon. */
+	/* Without R1 a party may outlive its room's memory, and must be seen
+	 * to do its damage there, not to end the daemon. */
 	kvs_list_for_each_entry_safe(r, tmp, &w->dead, dead_node)
-		if ((KVS_RULE(R1, HOLD) && KVS_RULE(R1, RECEIVE)) ||
-		    kvs_list_empty(&r->receives))
+		if (KVS_RULE(R1, HOLD) || !r->drain.live)
 			kvs_room_destroy(r);
 }
 
