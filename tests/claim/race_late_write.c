@@ -120,7 +120,7 @@ static bool wait_for_a(struct race *x, struct race_room *a, struct race_room *b,
 	const struct race_transport *t = x->t;
 	bool landed = end == RACE_ACK;
 
-	assert_int_equal(t->bytes(x, KVS_EXTENT_HELD), a->pages * RACE_PAGE);
+	assert_int_equal(t->bytes(x, KVS_EXTENT_HELD), a->pages * x->page);
 	if (x->shape.both_fit)
 		return false;
 	assert_int_equal(t->status(x, b), KVS_STATUS_WAITING);
@@ -128,7 +128,7 @@ static bool wait_for_a(struct race *x, struct race_room *a, struct race_room *b,
 		t->land(x, a);
 	assert_int_equal(t->status(x, b), KVS_STATUS_WAITING);
 	assert_int_equal(race_line(x, b, "admitted: ", 0), -1);
-	assert_int_equal(t->bytes(x, KVS_EXTENT_HELD), a->pages * RACE_PAGE);
+	assert_int_equal(t->bytes(x, KVS_EXTENT_HELD), a->pages * x->page);
 	t->answer(x, a, 1, end);
 	return landed;
 }
@@ -181,7 +181,7 @@ static void race(const struct race_transport *t, const struct race_shape *s,
 			      (unsigned long long)wrong.bytes,
 			      (unsigned long long)wrong.of_a, wrong.where);
 	t->settle(x);
-	assert_int_equal(t->bytes(x, KVS_EXTENT_FREE), s->pool * RACE_PAGE);
+	assert_int_equal(t->bytes(x, KVS_EXTENT_FREE), s->pool * x->page);
 	if (race_held()) {
 		check_log(x, &a, &b, end);
 		check_drains(x, end);
@@ -255,16 +255,15 @@ static void one_abort(struct race *x, unsigned int i, uint64_t *ret_off,
 	race_locate(x, &a);
 	t->launch(x, &a);
 	t->abort(x, &a);
-	assert_int_equal(t->bytes(x, KVS_EXTENT_HELD), a.pages * RACE_PAGE);
+	assert_int_equal(t->bytes(x, KVS_EXTENT_HELD), a.pages * x->page);
 	t->answer(x, &a, 0, RACE_ACK);
-	assert_int_equal(t->bytes(x, KVS_EXTENT_HELD), a.pages * RACE_PAGE);
+	assert_int_equal(t->bytes(x, KVS_EXTENT_HELD), a.pages * x->page);
 	if (end == RACE_ACK)
 		t->land(x, &a);
 	t->answer(x, &a, 1, end);
 	t->settle(x);
 	assert_int_equal(t->bytes(x, KVS_EXTENT_HELD), 0);
-	assert_int_equal(t->bytes(x, KVS_EXTENT_FREE),
-			 x->shape.pool * RACE_PAGE);
+	assert_int_equal(t->bytes(x, KVS_EXTENT_FREE), x->shape.pool * x->page);
 	if (end == RACE_NAK)
 		t->land(x, &a);
 	*ret_off = a.off[0];
@@ -274,7 +273,7 @@ static void one_abort(struct race *x, unsigned int i, uint64_t *ret_off,
 static void every_held_extent_returns(void **state)
 {
 	static const struct race_shape s = { .pool = 96, .a = 31, .b = 96 };
-	uint64_t us[ABORTS], off, first;
+	uint64_t us[ABORTS], off, first, at = 0;
 	struct race_wrong wrong;
 	struct race_room a, b;
 	struct race x[1];
@@ -294,14 +293,15 @@ static void every_held_extent_returns(void **state)
 	assert_int_equal(x->t->drains(x, KVS_DRAIN_REVOKED,
 				      KVS_PROOF_GRANT_INVALIDATED),
 			 ABORTS / 2);
-	/* and is one piece, as at the start */
+	/* and all of it is one piece, as at the start */
 	race_room_init(&a, 0, 1, &s);
 	race_room_init(&b, 1, 2, &s);
 	x->t->admit(x, &b);
 	x->t->grant(x, &b);
 	race_locate(x, &b);
-	assert_int_equal(b.n_extents, 1);
-	assert_int_equal(b.len[0], s.pool * RACE_PAGE);
+	for (uint32_t e = 0; e < b.n_extents; e++, at += b.len[e - 1])
+		assert_int_equal(b.off[e], at);
+	assert_int_equal(at, s.pool * x->page);
 	x->t->fill(x, &b);
 	x->t->last(x, &b);
 	x->t->commit(x, &b);
@@ -309,16 +309,18 @@ static void every_held_extent_returns(void **state)
 	race_compare(x, &b, &b, &wrong);
 	assert_int_equal(wrong.bytes, 0);
 	qsort(us, ABORTS, sizeof(us[0]), by_size);
-	print_message("# %s: %u holds, median %llu us, longest %llu us\n",
-		      x->t->name, ABORTS, (unsigned long long)us[ABORTS / 2],
-		      (unsigned long long)us[ABORTS - 1]);
+	if (us[ABORTS - 1]) /* a virtual clock stands still */
+		print_message(
+			"# %s: %u holds, median %llu us, longest %llu us\n",
+			x->t->name, ABORTS, (unsigned long long)us[ABORTS / 2],
+			(unsigned long long)us[ABORTS - 1]);
 	race_down(x);
 }
 
 int main(void)
 {
-	const struct race_transport *all[] = { &race_tcp_sock,
-					       &race_tcp_uring };
+	const struct race_transport *all[] = { &race_tcp_sock, &race_tcp_uring,
+					       &race_loop };
 	int bad = 0;
 
 	for (size_t i = 0; i < KVS_ARRAY_SIZE(all); i++) {

@@ -6,10 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/regress/puppet_sender.h"
-
-#define EXTENT_PAGES (2048u / RACE_TOKENS) /* the default of extent.tokens */
-
 const char *const race_moment_name[RACE_MOMENTS] = {
 	[RACE_BEFORE_READY] = "before B is READY",
 	[RACE_BEFORE_COPY] = "between READY and the copy",
@@ -46,6 +42,8 @@ void race_up(struct race *x, const struct race_transport *t,
 	char err[256];
 
 	*x = (struct race){ .t = t, .shape = *s };
+	assert_true(t->item <= RACE_ITEM_MAX);
+	x->page = (uint64_t)t->item * RACE_BUFFERS;
 	x->lines = malloc(RACE_LINES * sizeof(x->lines[0]));
 	x->slots = malloc(s->b * sizeof(x->slots[0]));
 	assert_non_null(x->lines);
@@ -57,7 +55,7 @@ void race_up(struct race *x, const struct race_transport *t,
 		fail_msg("device: %s", err);
 	for (unsigned int b = 0; b < RACE_BUFFERS; b++)
 		assert_int_equal(kvs_device_alloc(x->device,
-						  (uint64_t)s->b * RACE_ITEM,
+						  (uint64_t)s->b * t->item,
 						  &x->dev[b]),
 				 0);
 	t->up(x);
@@ -165,82 +163,75 @@ uint64_t race_common(const struct race_room *a, const struct race_room *b)
 /* ---- bytes ---------------------------------------------------------------- */
 
 /* Pages in one extent: the last may have fewer. */
-static unsigned int pages_in(const struct race_room *r, uint32_t extent)
+static unsigned int pages_in(const struct race *x, const struct race_room *r,
+			     uint32_t extent)
 {
-	unsigned int left = r->pages - extent * EXTENT_PAGES;
+	unsigned int left = r->pages - extent * x->t->extent_pages;
 
-	return left < EXTENT_PAGES ? left : EXTENT_PAGES;
+	return left < x->t->extent_pages ? left : x->t->extent_pages;
 }
 
-unsigned char race_byte(const struct race_room *r, uint32_t buffer,
-			uint32_t page, uint32_t at)
+/* Where a page of a room lies in the pool. */
+static uint64_t place(const struct race *x, const struct race_room *r,
+		      uint32_t buffer, uint32_t page)
 {
-	uint16_t kind = buffer < RACE_BUFFERS / 2 ? KVS_BUFFER_K : KVS_BUFFER_V;
-
-	return ps_byte(r->seed, page / EXTENT_PAGES, kind,
-		       (uint16_t)(buffer % 2),
-		       (uint64_t)(page % EXTENT_PAGES) * RACE_ITEM + at);
-}
-
-/* Where a byte of a room lies in the pool. */
-static uint64_t place(const struct race_room *r, uint32_t buffer, uint32_t page)
-{
-	uint32_t e = page / EXTENT_PAGES;
+	uint32_t full = x->t->extent_pages, e = page / full;
 
 	return r->off[e] +
-	       ((uint64_t)buffer * pages_in(r, e) + page % EXTENT_PAGES) *
-		       RACE_ITEM;
+	       ((uint64_t)buffer * pages_in(x, r, e) + page % full) *
+		       x->t->item;
 }
 
-/* The page of A's late write that lies in this place of the pool, or -1. */
-static int late_page(const struct race_room *a, uint64_t at)
+/* Is the byte in this place of the pool the one of A's late write, which is
+ * its K of layer 1 in the first extent? Its page, or -1. */
+static int late_page(const struct race *x, const struct race_room *a,
+		     uint64_t at, unsigned char have)
 {
-	uint64_t from = place(a, 1, 0);
-	uint64_t n = (uint64_t)pages_in(a, 0) * RACE_ITEM;
+	uint64_t from = place(x, a, 1, 0);
+	uint64_t n = (uint64_t)pages_in(x, a, 0) * x->t->item;
+	uint32_t page;
 
-	return at >= from && at - from < n ? (int)((at - from) / RACE_ITEM)
-					   : -1;
+	if (at < from || at - from >= n)
+		return -1;
+	page = (uint32_t)((at - from) / x->t->item);
+	return have == x->t->byte(a, 1, page,
+				  (uint32_t)((at - from) % x->t->item))
+		       ? (int)page
+		       : -1;
 }
 
-static void compare_page(const struct race_room *a, const struct race_room *b,
-			 uint32_t buffer, uint32_t page,
-			 const unsigned char *have, struct race_wrong *ret)
+static void compare_page(const struct race *x, const struct race_room *a,
+			 const struct race_room *b, uint32_t buffer,
+			 uint32_t page, const unsigned char *have,
+			 struct race_wrong *ret)
 {
-	uint64_t at = place(b, buffer, page);
+	uint64_t at = place(x, b, buffer, page);
+	char whose[64] = "nothing of A's write";
 	int late;
 
-	for (uint32_t i = 0; i < RACE_ITEM; i++) {
-		if (have[i] == race_byte(b, buffer, page, i))
+	for (uint32_t i = 0; i < x->t->item; i++) {
+		if (have[i] == x->t->byte(b, buffer, page, i))
 			continue;
-		late = late_page(a, at + i);
-		if (late >= 0 &&
-		    have[i] != race_byte(a, 1, (uint32_t)late,
-					 (uint32_t)((at + i - place(a, 1, 0)) %
-						    RACE_ITEM)))
-			late = -1;
+		late = late_page(x, a, at + i, have[i]);
 		ret->of_a += late >= 0;
 		if (ret->bytes++)
 			continue;
+		if (late >= 0)
+			snprintf(whose, sizeof(whose),
+				 "A's K of layer 1, page %d", late);
 		snprintf(ret->where, sizeof(ret->where),
 			 "B's %s of layer %u, page %u (pool page %llu), byte "
-			 "%u: ",
+			 "%u: %s",
 			 buffer < RACE_BUFFERS / 2 ? "K" : "V", buffer % 2,
-			 page, (unsigned long long)((at + i) / RACE_PAGE), i);
-		if (late >= 0)
-			snprintf(ret->where + strlen(ret->where),
-				 sizeof(ret->where) - strlen(ret->where),
-				 "A's K of layer 1, page %d", late);
-		else
-			snprintf(ret->where + strlen(ret->where),
-				 sizeof(ret->where) - strlen(ret->where),
-				 "nothing of A's write");
+			 page, (unsigned long long)((at + i) / x->page), i,
+			 whose);
 	}
 }
 
 void race_compare(struct race *x, const struct race_room *a,
 		  const struct race_room *b, struct race_wrong *ret)
 {
-	unsigned char have[RACE_ITEM];
+	unsigned char have[RACE_ITEM_MAX];
 
 	memset(ret, 0, sizeof(*ret));
 	for (uint32_t n = 0; n < RACE_BUFFERS; n++) {
@@ -249,10 +240,10 @@ void race_compare(struct race *x, const struct race_room *a,
 				kvs_device_peek(x->device, have,
 						(char *)x->dev[n] +
 							(size_t)x->slots[p] *
-								RACE_ITEM,
-						RACE_ITEM),
+								x->t->item,
+						x->t->item),
 				0);
-			compare_page(a, b, n, p, have, ret);
+			compare_page(x, a, b, n, p, have, ret);
 		}
 	}
 }

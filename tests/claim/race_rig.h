@@ -28,12 +28,9 @@
 #include "pinned/pool.h"
 
 #define RACE_BUFFERS 4u /* K of two layers, then V; rank n sends layer n */
-#define RACE_ITEM 8192u /* bytes of a page in one buffer */
-#define RACE_PAGE (RACE_BUFFERS * RACE_ITEM)
-#define RACE_TOKENS 16u /* of a page */
+#define RACE_ITEM_MAX 8192u /* bytes of a page in one buffer */
 #define RACE_RANKS 2u
-#define RACE_EARLY 5000u /* bytes of A's late write that come in time */
-#define RACE_EXTENTS 8u
+#define RACE_EXTENTS 32u
 #define RACE_LATE 0xa7e1a7eu /* seed of A's bytes */
 #define RACE_OWN 0x0b0b0b0bu /* of B's */
 
@@ -76,6 +73,7 @@ struct race_room {
 
 struct race {
 	const struct race_transport *t;
+	uint64_t page; /* bytes of a page in all buffers */
 	struct race_shape shape;
 	struct kvs_device *device;
 	void *dev[RACE_BUFFERS];
@@ -85,13 +83,16 @@ struct race {
 };
 
 /**
- * struct race_transport - how bytes travel; each waits for its effect
+ * struct race_transport - how bytes travel; each call waits for its effect
+ * @item: bytes of a page in one buffer
+ * @extent_pages: pages of a full extent
+ * @byte: what a source has in a place of a room
  * @up: a daemon with a pool of shape.pages, two ranks of two peers, an engine
  * @down: asserts that all is free and nothing is left
  * @admit: the engine asks for the room; an answer of the daemon is there
  * @grant: its ranks have opened it and are granted (memory is there)
  * @launch: rank 1's write of the K of its layer into the room's first extent
- *          has begun: RACE_EARLY bytes came, the rest will, whatever we do
+ *          has begun: its first bytes came, the rest will, whatever we do
  * @land: that rest has come, and what the daemon does with it is done
  * @abort: the engine gave the room up, it and both ranks know
  * @answer: a rank's answer to that, and it has been taken
@@ -104,6 +105,10 @@ struct race {
  */
 struct race_transport {
 	const char *name;
+	unsigned int item;
+	unsigned int extent_pages;
+	unsigned char (*byte)(const struct race_room *r, uint32_t buffer,
+			      uint32_t page, uint32_t at);
 	void (*up)(struct race *x);
 	void (*down)(struct race *x);
 	void (*admit)(struct race *x, struct race_room *r);
@@ -124,7 +129,7 @@ struct race_transport {
 			   enum kvs_proof p);
 };
 
-extern const struct race_transport race_tcp_sock, race_tcp_uring;
+extern const struct race_transport race_tcp_sock, race_tcp_uring, race_loop;
 
 /* Is the hold there? Not in a build with KVS_MUTATE and the rule taken out. */
 static inline bool race_held(void)
@@ -151,10 +156,6 @@ unsigned int race_count(struct race *x, const struct race_room *r,
 void race_locate(struct race *x, struct race_room *r);
 /* Bytes of the pool that are in both. */
 uint64_t race_common(const struct race_room *a, const struct race_room *b);
-
-/* Which byte a source has in a place of a room. */
-unsigned char race_byte(const struct race_room *r, uint32_t buffer,
-			uint32_t page, uint32_t at);
 
 /* What is wrong on the device. */
 struct race_wrong {

@@ -14,19 +14,23 @@
 #include "tests/regress/puppet_sender.h"
 #include "tests/regress/service_rig.h"
 
+#define ITEM 8192u /* bytes of a page in one buffer */
+#define TOKENS 16u /* of a page */
+#define EXTENT_PAGES (2048u / TOKENS) /* the default of extent.tokens */
+#define EARLY 5000u /* bytes of the late write that come in time */
 #define PEERS 2u
 #define HELD_CONN 0u /* of rank 1: the late write is on it */
 #define FREE_CONN 1u
 
 static struct kvs_layer_buffer buffers[RACE_BUFFERS] = {
-	{ KVS_BUFFER_K, 0, RACE_ITEM, 0 },
-	{ KVS_BUFFER_K, 1, RACE_ITEM, 0 },
-	{ KVS_BUFFER_V, 0, RACE_ITEM, 0 },
-	{ KVS_BUFFER_V, 1, RACE_ITEM, 0 },
+	{ KVS_BUFFER_K, 0, ITEM, 0 },
+	{ KVS_BUFFER_K, 1, ITEM, 0 },
+	{ KVS_BUFFER_V, 0, ITEM, 0 },
+	{ KVS_BUFFER_V, 1, ITEM, 0 },
 };
 static const struct kvs_layout layout = {
 	.size = sizeof(layout),
-	.page_size = RACE_TOKENS,
+	.page_size = TOKENS,
 	.dtype = KVS_DTYPE_BF16,
 	.n_buffers = RACE_BUFFERS,
 	.buffers = buffers,
@@ -62,7 +66,8 @@ static void tcp_up(struct race *x)
 				      .node = -1 };
 	char pool[32], err[256];
 
-	snprintf(pool, sizeof(pool), "%uK", x->shape.pool * RACE_PAGE / 1024);
+	snprintf(pool, sizeof(pool), "%uK",
+		 x->shape.pool * (unsigned int)(x->page / 1024));
 	rig_init(g, x->t == &race_tcp_uring ? "uring" : "sock", pool);
 	rig_set(g, "hold.require_ack", "yes");
 	/* nobody is asked twice, however slow the machine */
@@ -135,7 +140,7 @@ static void tcp_admit(struct race *x, struct race_room *r)
 		.size = sizeof(a),
 		.room = r->id,
 		.peer = peers[r->peer],
-		.tokens = (uint64_t)r->pages * RACE_TOKENS,
+		.tokens = (uint64_t)r->pages * TOKENS,
 		.n_ranks = RACE_RANKS,
 		.ranks = slices,
 		.node = -1,
@@ -153,7 +158,7 @@ static void tcp_grant(struct race *x, struct race_room *r)
 	sides_fini(r->index);
 	for (unsigned int k = 0; k < RACE_RANKS; k++) {
 		assert_int_equal(ps_open(writer(r, k), r->id,
-					 (uint64_t)r->pages * RACE_TOKENS),
+					 (uint64_t)r->pages * TOKENS),
 				 0);
 		ps_granted(writer(r, k), side(r, k), r->seed, UINT32_MAX);
 	}
@@ -167,7 +172,7 @@ static void tcp_launch(struct race *x, struct race_room *r)
 	assert_int_equal(w->chunks[0].kind, KVS_BUFFER_K);
 	assert_int_equal(w->chunks[0].layer, 1);
 	assert_true(ps_send_part(writer(r, 1), HELD_CONN, w, 0, 0,
-				 KVS_DATA_FRAME + RACE_EARLY) > 0);
+				 KVS_DATA_FRAME + EARLY) > 0);
 	rig_wait(g, rig_parties(g, r->id) == RACE_RANKS + 1);
 }
 
@@ -180,7 +185,7 @@ static void tcp_land(struct race *x, struct race_room *r)
 
 	(void)x;
 	assert_true(ps_send_part(p, HELD_CONN, side(r, 1), 0,
-				 KVS_DATA_FRAME + RACE_EARLY, 0) > 0);
+				 KVS_DATA_FRAME + EARLY, 0) > 0);
 	assert_int_equal(ps_write_msg(p->data[HELD_CONN], &m), 0);
 	do {
 		assert_int_equal(ps_read(p, p->data[HELD_CONN], &m), 0);
@@ -228,14 +233,13 @@ static void tcp_fill(struct race *x, struct race_room *r)
 {
 	uint64_t before;
 
-	(void)x;
 	rig_refresh(g);
 	before = rig_received(g);
 	for (unsigned int k = 0; k < RACE_RANKS; k++)
 		for (uint32_t i = 0; i < side(r, k)->n_chunks; i++)
 			assert_true(ps_send_part(writer(r, k), FREE_CONN,
 						 side(r, k), i, 0, 0) > 0);
-	rig_wait(g, rig_received(g) == before + r->pages * RACE_PAGE);
+	rig_wait(g, rig_received(g) == before + r->pages * x->page);
 }
 
 static void tcp_last(struct race *x, struct race_room *r)
@@ -297,9 +301,18 @@ static uint64_t tcp_drains(struct race *x, enum kvs_drain_outcome o,
 	return rig_drains(g, o, p);
 }
 
+static unsigned char tcp_byte(const struct race_room *r, uint32_t buffer,
+			      uint32_t page, uint32_t at)
+{
+	return ps_byte(r->seed, page / EXTENT_PAGES, buffers[buffer].kind,
+		       (uint16_t)buffers[buffer].layer,
+		       (uint64_t)(page % EXTENT_PAGES) * ITEM + at);
+}
+
 #define RACE_TCP(n)                                                           \
 	{                                                                     \
-		.name = (n), .up = tcp_up, .down = tcp_down,                  \
+		.name = (n), .item = ITEM, .extent_pages = EXTENT_PAGES,      \
+		.byte = tcp_byte, .up = tcp_up, .down = tcp_down,             \
 		.admit = tcp_admit, .grant = tcp_grant, .launch = tcp_launch, \
 		.land = tcp_land, .abort = tcp_abort, .answer = tcp_answer,   \
 		.fill = tcp_fill, .last = tcp_last, .commit = tcp_commit,     \

@@ -115,20 +115,20 @@ static const struct kvs_node_up os_node_up = {
 static int front_frame(struct kvs_conn *c, const struct kvs_frame *f)
 {
 	struct os_rig *g = kvs_conn_user(c);
-	unsigned int rank = kvs_get16(f->flags);
+	unsigned int writer = kvs_get16(f->flags);
 	struct kvs_msg_hello reply = {
 		.version_min = 1,
 		.version_max = 1,
 		.role = KVS_ROLE_DATA,
 		.instance = 1,
-		.session = OS_SESSION + rank,
+		.session = OS_SESSION + writer,
 		.n_ranks = OS_RANKS,
 		.name = "p",
 	};
 	int fd = kvs_conn_detach(c);
 
 	assert_true(fd >= 0);
-	assert_int_equal(kvs_node_adopt(&g->n, fd, OS_SESSION + rank, &reply),
+	assert_int_equal(kvs_node_adopt(&g->n, fd, OS_SESSION + writer, &reply),
 			 0);
 	return 0;
 }
@@ -154,7 +154,7 @@ static int writer_frame(struct kvs_conn *c, const struct kvs_frame *f)
 	struct os_writer *w = kvs_conn_user(c);
 
 	(void)f;
-	w->up = true;
+	w->c = c;
 	return 0;
 }
 
@@ -163,7 +163,8 @@ static void writer_closed(struct kvs_conn *c, int err)
 	struct os_writer *w = kvs_conn_user(c);
 
 	(void)err;
-	w->c = NULL;
+	if (w->c == c)
+		w->c = NULL;
 }
 
 static void writer_opened(struct kvs_conn *c)
@@ -172,7 +173,7 @@ static void writer_opened(struct kvs_conn *c)
 	struct kvs_frame f = {
 		.magic = kvs_put32(KVS_FRAME_MAGIC),
 		.type = kvs_put16(KVS_WIRE_HELLO),
-		.flags = kvs_put16((uint16_t)w->rank),
+		.flags = kvs_put16((uint16_t)w->number),
 		.len = kvs_put32(sizeof(f)),
 	};
 
@@ -185,26 +186,43 @@ static const struct kvs_conn_ops writer_ops = {
 	.closed = writer_closed,
 };
 
-static void writer_start(struct os_rig *g, unsigned int rank)
+void os_connect(struct os_rig *g, unsigned int writer)
 {
-	struct os_writer *w = &g->w[rank];
-	char name[16];
+	struct os_writer *w = &g->w[writer];
+	struct kvs_conn *before = w->c, *c;
 
-	snprintf(name, sizeof(name), "writer%u", rank);
-	w->g = g;
-	w->rank = rank;
-	w->acks = true;
-	assert_int_equal(kvs_loop_create(g->f, name, &w->t), 0);
-	assert_int_equal(
-		kvs_node_session_add(&g->n, OS_SESSION + rank, "p", rank,
-				     KVS_CAP_GENERATION | KVS_CAP_DRAIN_ACK |
-					     KVS_CAP_ONE_SIDED),
-		0);
 	assert_int_equal(kvs_loop_connect(w->t, "front", KVS_CONN_DATA,
-					  &writer_ops, w, &w->c),
+					  &writer_ops, w, &c),
 			 0);
 	os_run(g, 0);
-	assert_true(w->up);
+	assert_true(w->c && w->c != before);
+}
+
+static void writers_start(struct os_rig *g, const char *peer)
+{
+	for (unsigned int rank = 0; rank < g->n_ranks; rank++) {
+		unsigned int i = g->n_writers++;
+		struct os_writer *w = &g->w[i];
+		char name[16];
+
+		snprintf(name, sizeof(name), "writer%u", i);
+		w->g = g;
+		w->number = i;
+		w->acks = true;
+		assert_int_equal(kvs_loop_create(g->f, name, &w->t), 0);
+		assert_int_equal(
+			kvs_node_session_add(&g->n, OS_SESSION + i, peer, rank,
+					     KVS_CAP_GENERATION |
+						     KVS_CAP_DRAIN_ACK |
+						     KVS_CAP_ONE_SIDED),
+			0);
+		os_connect(g, i);
+	}
+}
+
+void os_second_peer(struct os_rig *g)
+{
+	writers_start(g, "q");
 }
 
 static void make_layout(struct os_rig *g)
@@ -254,8 +272,7 @@ void os_up(struct os_rig *g, unsigned int pages, unsigned int n_ranks,
 	make_layout(g);
 	assert_int_equal(kvs_node_engine_add(&g->n, OS_ENGINE, &g->layout), 0);
 	g->n_ranks = n_ranks;
-	for (unsigned int i = 0; i < n_ranks; i++)
-		writer_start(g, i);
+	writers_start(g, "p");
 }
 
 void os_down(struct os_rig *g)
@@ -271,7 +288,7 @@ void os_end(struct os_rig *g)
 {
 	g->ending = true;
 	kvs_node_stop(&g->n);
-	for (unsigned int i = 0; i < g->n_ranks; i++)
+	for (unsigned int i = 0; i < g->n_writers; i++)
 		kvs_transport_destroy(g->w[i].t);
 	kvs_transport_destroy(g->front);
 	kvs_fabric_destroy(g->f);
@@ -282,7 +299,7 @@ static void turn(struct os_rig *g)
 {
 	kvs_node_turn(&g->n, 0);
 	kvs_transport_poll(g->front, 0);
-	for (unsigned int i = 0; i < g->n_ranks; i++)
+	for (unsigned int i = 0; i < g->n_writers; i++)
 		if (g->w[i].t)
 			kvs_transport_poll(g->w[i].t, 0);
 }
@@ -315,6 +332,12 @@ void os_run(struct os_rig *g, uint64_t ns)
 void os_admit(struct os_rig *g, unsigned int slot, uint64_t room,
 	      unsigned int pages)
 {
+	os_admit_of(g, slot, room, pages, 0);
+}
+
+void os_admit_of(struct os_rig *g, unsigned int slot, uint64_t room,
+		 unsigned int pages, unsigned int peer)
+{
 	struct kvs_rank_slice ranks[OS_RANKS];
 	struct os_room *r = &g->room[slot];
 	struct kvs_room_request q = {
@@ -322,7 +345,7 @@ void os_admit(struct os_rig *g, unsigned int slot, uint64_t room,
 		.generation = ++g->generation,
 		.engine = OS_ENGINE,
 		.slot = slot,
-		.peer = "p",
+		.peer = { peer ? 'q' : 'p' },
 		.tokens = (uint64_t)pages * OS_PAGE_TOKENS,
 		.n_ranks = g->n_ranks,
 		.ranks = ranks,
@@ -332,6 +355,7 @@ void os_admit(struct os_rig *g, unsigned int slot, uint64_t room,
 	r->id = room;
 	r->generation = q.generation;
 	r->pages = pages;
+	r->first = peer * g->n_ranks;
 	for (unsigned int i = 0; i < g->n_ranks; i++) {
 		ranks[i].first_layer = 2 * i / g->n_ranks;
 		ranks[i].n_layers =
@@ -341,7 +365,7 @@ void os_admit(struct os_rig *g, unsigned int slot, uint64_t room,
 	for (unsigned int i = 0; i < g->n_ranks; i++) {
 		struct kvs_msg_open m = { .room = room, .rank = i };
 
-		assert_int_equal(kvs_node_open(&g->n, OS_SESSION + i,
+		assert_int_equal(kvs_node_open(&g->n, OS_SESSION + r->first + i,
 					       q.generation, &m),
 				 0);
 	}
@@ -382,7 +406,10 @@ void os_say(struct os_rig *g, unsigned int slot, unsigned int rank,
 			   .rank = rank },
 	};
 
-	assert_int_equal(kvs_node_message(&g->n, OS_SESSION + rank, &m), 0);
+	assert_int_equal(
+		kvs_node_message(&g->n, OS_SESSION + g->room[slot].first + rank,
+				 &m),
+		0);
 	os_run(g, 0);
 }
 
@@ -408,7 +435,10 @@ void os_last(struct os_rig *g, unsigned int slot, unsigned int rank)
 				   OS_ITEM },
 	};
 
-	assert_int_equal(kvs_node_message(&g->n, OS_SESSION + rank, &m), 0);
+	assert_int_equal(
+		kvs_node_message(&g->n, OS_SESSION + g->room[slot].first + rank,
+				 &m),
+		0);
 	os_run(g, 0);
 }
 
@@ -456,7 +486,7 @@ void os_write(struct os_rig *g, unsigned int slot, unsigned int rank,
 	      unsigned int buffer, unsigned int page, unsigned int seed)
 {
 	const struct os_room *r = &g->room[slot];
-	struct os_writer *w = &g->w[rank];
+	struct os_writer *w = &g->w[r->first + rank];
 	struct os_tx *t = calloc(1, sizeof(*t));
 	unsigned int e = page / OS_EXTENT;
 	/* the rank's buffers, k first, in the order of its places */
@@ -494,8 +524,9 @@ void os_claim(struct os_rig *g, unsigned int slot, unsigned int rank,
 
 	chunk_msg(g, slot, rank, buffer, page, &m);
 	assert_int_equal(kvs_wire_encode(&m, buf, sizeof(buf)), KVS_DATA_FRAME);
-	assert_int_equal(
-		kvs_conn_send(g->w[rank].c, (const struct kvs_frame *)buf), 0);
+	assert_int_equal(kvs_conn_send(g->w[g->room[slot].first + rank].c,
+				       (const struct kvs_frame *)buf),
+			 0);
 }
 
 void os_write_all(struct os_rig *g, unsigned int slot, unsigned int rank,

@@ -20,6 +20,7 @@
 #include "rdma/loop.h"
 
 #define OS_RANKS 3
+#define OS_WRITERS (2 * OS_RANKS)
 #define OS_ROOMS 64 /* slots */
 #define OS_BUFFERS 4 /* k 0, k 1, v 0, v 1 */
 #define OS_ITEM 1024u /* bytes of a page in one buffer */
@@ -32,10 +33,9 @@ struct os_rig;
 /* A rank: its own process, as far as the transport knows. */
 struct os_writer {
 	struct os_rig *g;
-	unsigned int rank;
+	unsigned int number; /* in g->w */
 	struct kvs_transport *t;
-	struct kvs_conn *c; /* data connection; NULL: closed */
-	bool up; /* it has the daemon's HELLO */
+	struct kvs_conn *c; /* data connection; NULL: closed, or not up yet */
 	unsigned int written; /* done(0) */
 	unsigned int refused; /* done(<0) */
 	int err; /* of the last */
@@ -57,6 +57,7 @@ struct os_room {
 	uint32_t n_places[OS_RANKS];
 	uint32_t n_extents;
 	unsigned int pages;
+	unsigned int first; /* writer that is its rank 0 */
 };
 
 struct os_rig {
@@ -68,8 +69,9 @@ struct os_rig {
 	struct kvs_transport *front; /* takes connections */
 	struct kvs_layout layout;
 	struct kvs_layer_buffer buffers[OS_BUFFERS];
-	struct os_writer w[OS_RANKS];
-	unsigned int n_ranks;
+	struct os_writer w[OS_WRITERS]; /* of peer "p", then of "q" */
+	unsigned int n_ranks; /* of each peer */
+	unsigned int n_writers;
 	uint64_t generation;
 	struct os_room room[OS_ROOMS];
 	unsigned int closed_sessions; /* close_session() calls */
@@ -80,6 +82,11 @@ struct os_rig {
  * changed in g->n.settings afterwards. @plan may be NULL. */
 void os_up(struct os_rig *g, unsigned int pages, unsigned int n_ranks,
 	   const struct kvs_loop_plan *plan);
+/* As many ranks of another peer, for rooms with os_admit_of(). */
+void os_second_peer(struct os_rig *g);
+/* One more data connection of a writer; what it does from here on is on it,
+ * what is under way on the one before goes on. */
+void os_connect(struct os_rig *g, unsigned int writer);
 /* Everything must be free. */
 void os_down(struct os_rig *g);
 /* End as things are. */
@@ -90,6 +97,9 @@ void os_run(struct os_rig *g, uint64_t ns);
 /* Admit into slot @slot and open for every rank; the layers are split. */
 void os_admit(struct os_rig *g, unsigned int slot, uint64_t room,
 	      unsigned int pages);
+/* For the ranks of a peer: 0, 1; all else as os_admit(). */
+void os_admit_of(struct os_rig *g, unsigned int slot, uint64_t room,
+		 unsigned int pages, unsigned int peer);
 enum kvs_status os_status(const struct os_rig *g, unsigned int slot);
 int os_errno(const struct os_rig *g, unsigned int slot);
 /* The room, or NULL when it is no more. */
