@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "lib/assert.h"
+#include "pinned/poison.h"
 
 static struct loop_event *first(struct loop_conn *c)
 {
@@ -229,7 +230,8 @@ void kvs_loop_copy(const struct kvs_tx *tx, uint64_t pos, void *dst, uint64_t n)
 		m = len - pos < n ? len - pos : n;
 		/* No source bytes: a phantom pool is being simulated. */
 		if (tx->iov[i].iov_base)
-			memcpy(to, (const char *)tx->iov[i].iov_base + pos, m);
+			kvs_dma_move(
+				to, (const char *)tx->iov[i].iov_base + pos, m);
 		to += m;
 		n -= m;
 		pos = 0;

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "lib/assert.h"
+#include "pinned/poison.h"
 #include "rdma/loop_internal.h"
 
 #define RUN_BUDGET 4096 /* pieces of one run */
@@ -396,14 +397,14 @@ static void land(struct loop_conn *c, const struct loop_event *e, void *there,
 
 	if (e->rd) {
 		if (there)
-			memcpy((char *)e->rd->addr + e->pos, there, n);
+			kvs_dma_move((char *)e->rd->addr + e->pos, there, n);
 		c->peer->c.t->stats.rx_bytes += n;
 		return;
 	}
 	if (e->tx)
 		kvs_loop_copy(e->tx, e->pos, there, n);
 	else if (e->data)
-		memcpy(there, e->data + (e->pos - e->data_at), n);
+		kvs_dma_move(there, e->data + (e->pos - e->data_at), n);
 	c->c.t->stats.rx_bytes += n;
 	if (e->tx)
 		c->peer->c.t->stats.tx_bytes += n;
