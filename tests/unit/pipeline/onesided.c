@@ -7,6 +7,7 @@
 #include "tests/unit/pipeline/onesided_rig.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "pipeline/digest_map.h"
@@ -305,7 +306,8 @@ static void digest_of_what_arrived(void **state)
 	(void)state;
 	for (unsigned int wrong = 0; wrong < 2; wrong++) {
 		os_up(&g, PAGES, 1, NULL);
-		strcpy(g.n.settings.checksum_kind, "crc32c");
+		snprintf(g.n.settings.checksum_kind,
+			 sizeof(g.n.settings.checksum_kind), "crc32c");
 		((struct kvs_worker_session *)kvs_u64map_get(
 			 &g.n.worker->sessions, 100))
 			->digest = KVS_DIGEST_CRC32C;
