@@ -632,7 +632,8 @@ static void worker_bury(struct kvs_worker *w)
 	/* Without R1 a party may outlive its room's memory, and must be seen
 	 * to do its damage there, not to end the daemon. */
 	kvs_list_for_each_entry_safe(r, tmp, &w->dead, dead_node)
-		if (KVS_RULE(R1, HOLD) || !r->drain.live)
+		if ((KVS_RULE(R1, HOLD) && KVS_RULE(R1, RECEIVE)) ||
+		    (!r->drain.live && kvs_list_empty(&r->receives)))
 			kvs_room_destroy(r);
 }
 

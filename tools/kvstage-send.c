@@ -39,6 +39,8 @@ enum {
 	KEY_POOL_SIZE,
 	KEY_OPEN_TIMEOUT,
 	KEY_CONNECT_TIMEOUT,
+	KEY_MAX_BATCH_BYTES,
+	KEY_CALL_TIMEOUT,
 	KEY_IO,
 	KEY_VERBOSE,
 };
@@ -62,6 +64,12 @@ static const struct argp_option send_options[] = {
 	  "How long a room waits for memory (default 60s)", 0 },
 	{ "connect-timeout", KEY_CONNECT_TIMEOUT, "TIME", 0,
 	  "How long to look for the daemon (default 10s)", 0 },
+	{ "max-batch-bytes", KEY_MAX_BATCH_BYTES, "SIZE", 0,
+	  "Bytes of a room launched and not completed (default: what the "
+	  "daemon says)",
+	  0 },
+	{ "call-timeout", KEY_CALL_TIMEOUT, "TIME", 0,
+	  "How long one chunk may take (default: what the daemon says)", 0 },
 	{ "io", KEY_IO, "ENGINE", 0, "auto, uring or sock (default auto)", 0 },
 	{ "json", 'j', NULL, 0, "Print JSON objects, one a line", 0 },
 	{ "verbose", KEY_VERBOSE, NULL, 0, "Log what the sender does", 0 },
@@ -162,6 +170,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case KEY_CONNECT_TIMEOUT:
 		a->run.connect_timeout =
 			duration(state, "connect-timeout", arg);
+		return 0;
+	case KEY_MAX_BATCH_BYTES:
+		if (kvs_parse_size(arg, &a->run.max_batch_bytes) ||
+		    !a->run.max_batch_bytes)
+			argp_error(state, "--max-batch-bytes: %s is not a size",
+				   arg);
+		return 0;
+	case KEY_CALL_TIMEOUT:
+		a->run.call_timeout = duration(state, "call-timeout", arg);
 		return 0;
 	case KEY_IO:
 		if (strcmp(arg, "auto") && strcmp(arg, "uring") &&

@@ -514,6 +514,8 @@ int kvs_send_run(const struct kvs_send_run_opts *o,
 		.engine = o->io,
 		.ops = &run_ops,
 		.open_timeout = o->open_timeout,
+		.max_batch_bytes = o->max_batch_bytes,
+		.call_timeout = o->call_timeout,
 		.connect_timeout = o->connect_timeout,
 	};
 	pthread_condattr_t attr;

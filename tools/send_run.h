@@ -32,6 +32,8 @@
  * @file: payload; NULL: the pattern
  * @open_timeout: ns a room waits for its grant
  * @connect_timeout: ns to find the daemon and agree with it
+ * @max_batch_bytes: see struct kvs_sender_opts
+ * @call_timeout: likewise, ns
  * @io: transport engine, see struct kvs_sender_opts
  * @stop: becomes non-zero when the run shall end; may be NULL
  * @failed: called for each room that failed, from the calling thread; may be
@@ -50,6 +52,8 @@ struct kvs_send_run_opts {
 	const char *file;
 	uint64_t open_timeout;
 	uint64_t connect_timeout;
+	uint64_t max_batch_bytes;
+	uint64_t call_timeout;
 	const char *io;
 	const volatile sig_atomic_t *stop;
 	void (*started)(void);

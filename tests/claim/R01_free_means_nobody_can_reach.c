@@ -9,7 +9,8 @@
  * Rightly B waits for rank 1, so that there is nothing to land on, and its
  * bytes are exact; without the rule each case overlaps and B decodes from a
  * stranger's bytes. The same with 430 pages and rooms of 105, and 132 aborts
- * in a row that give every held extent back.
+ * in a row that give every held extent back. A receive of our own holds its
+ * room as well.
  */
 #include "tests/claim/claim_rig.h"
 
@@ -174,6 +175,32 @@ static void every_held_extent_returns(void **state)
 	rig_down(&g);
 }
 
+/* Nobody else is waited for: what is being received holds the room alone. */
+static void own_receive_holds_its_room(void **state)
+{
+	const unsigned int pages = 31;
+	struct kvs_receive rx;
+	uint64_t gen;
+	void *addr;
+
+	(void)state;
+	rig_up(&g, 96);
+	rig_sessions(&g, 1);
+	gen = rig_admit(&g, 1, 0, pages, 1);
+	rig_open(&g, 1, gen, 0);
+	assert_int_equal(rig_begin(&g, &rx, 1, gen, 0, 0, 0, 0, 2, &addr), 0);
+	rig_packet(&g, KVS_PACKET_ABORT, 0, gen, 0);
+	kvs_worker_turn(g.w);
+	assert_int_equal(rig_bytes(&g, KVS_EXTENT_HELD), pages * CLAIM_PAGE);
+	kvs_worker_receive_end(g.w, &rx, -ECANCELED, 7);
+	kvs_worker_turn(g.w);
+	assert_int_equal(rig_bytes(&g, KVS_EXTENT_FREE), 96 * CLAIM_PAGE);
+	assert_int_equal(g.w->stats.drains.total[KVS_DRAIN_DRAINED]
+						[KVS_PROOF_RECEIVE_REAPED],
+			 1);
+	rig_down(&g);
+}
+
 static const struct kvs_party_ops party_ops = {
 	.name = "party",
 	.kind = KVS_PARTY_COPY,
@@ -237,6 +264,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(late_write_never_meets_the_next_room),
 		cmocka_unit_test(every_held_extent_returns),
+		cmocka_unit_test(own_receive_holds_its_room),
 		cmocka_unit_test(no_release_without_a_finished_drain),
 	};
 

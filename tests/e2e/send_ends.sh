@@ -63,7 +63,8 @@ equal() # WHAT GOT WANT
 
 for wrong in "" "--rank 1" "--nranks 0" "--rate fast" "--chunk-tokens 0" \
 	"--pool-size 0" "--open-timeout 5" "--io carrier" "--concurrency 0" \
-	"--data-connections 65" "--model no-such-model" \
+	"--data-connections 65" "--max-batch-bytes 0" "--call-timeout 5" \
+	"--model no-such-model" \
 	"--daemon localhost" "--daemon 127.0.0.1:0" "--daemon :7" \
 	"--pool-size 64K" "--trace $dir/trace --generate"; do
 	if [ -n "$wrong" ]; then

@@ -183,13 +183,10 @@ static void waiting_is_not_transferring(void **state)
 static void limits_are_finite(void **state)
 {
 	static const char *const names[] = {
-		"admission.timeout",
-		"open.timeout",
-		"transfer.timeout",
-		"claim.timeout",
-		"hold.timeout",
-		"listen.keepalive",
-		"listen.handshake_timeout",
+		"admission.timeout", "open.timeout",
+		"transfer.timeout",  "transfer.call_timeout",
+		"claim.timeout",     "hold.timeout",
+		"listen.keepalive",  "listen.handshake_timeout",
 	};
 	struct kvs_settings s;
 	char err[512];
@@ -206,6 +203,7 @@ static void limits_are_finite(void **state)
 	assert_in_range(s.admission_timeout, 1, 3600 * SECOND);
 	assert_in_range(s.open_timeout, 1, 3600 * SECOND);
 	assert_in_range(s.transfer_timeout, 1, 3600 * SECOND);
+	assert_in_range(s.transfer_call_timeout, 1, 3600 * SECOND);
 	assert_in_range(s.claim_timeout, 1, 3600 * SECOND);
 	assert_in_range(s.hold_timeout, 1, 3600 * SECOND);
 	assert_in_range(s.keepalive, 1, 3600 * SECOND);
