@@ -355,11 +355,13 @@ static int by_value(const void *a, const void *b)
 
 uint64_t rig_print_times(const char *what, uint64_t *v, size_t n)
 {
+	size_t mid = n / 2, high = (n - 1) * 99 / 100;
+
 	assert_true(n > 0);
 	qsort(v, n, sizeof(*v), by_value);
 	print_message("# %s: %zu, median %.3f ms, p99 %.3f ms, max %.3f ms\n",
-		      what, n, (double)v[n / 2] / KVS_NSEC_PER_MSEC,
-		      (double)v[(n - 1) * 99 / 100] / KVS_NSEC_PER_MSEC,
+		      what, n, (double)v[mid] / KVS_NSEC_PER_MSEC,
+		      (double)v[high] / KVS_NSEC_PER_MSEC,
 		      (double)v[n - 1] / KVS_NSEC_PER_MSEC);
 	return v[n - 1];
 }

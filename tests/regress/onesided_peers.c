@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/regress/onesided_rig.h"
+#include "tests/regress/onesided_peers.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -7,39 +7,40 @@
 #include <string.h>
 
 #include "lib/log.h"
+#include "lib/rng.h"
 #include "pipeline/node_internal.h"
 
-#define OS_ENGINE 1
+#define OP_ENGINE 1
 
-static struct kvs_layer_buffer os_buffers[] = {
-	{ KVS_BUFFER_KV, 0, OS_PAGE, 0 },
+static struct kvs_layer_buffer op_buffers[] = {
+	{ KVS_BUFFER_KV, 0, OP_PAGE, 0 },
 };
-static const struct kvs_layout os_layout = {
-	.size = sizeof(os_layout),
-	.page_size = OS_TOKENS,
+static const struct kvs_layout op_layout = {
+	.size = sizeof(op_layout),
+	.page_size = OP_TOKENS,
 	.dtype = KVS_DTYPE_BF16,
 	.n_buffers = 1,
-	.buffers = os_buffers,
+	.buffers = op_buffers,
 };
 
 /* ---- what the node says ---------------------------------------------------- */
 
-static struct os_writer *writer_of(struct os_rig *g, uint64_t session)
+static struct op_writer *writer_of(struct op_rig *g, uint64_t session)
 {
-	for (unsigned int i = 0; i < OS_WRITERS; i++)
+	for (unsigned int i = 0; i < OP_WRITERS; i++)
 		if (g->w[i].session == session)
 			return &g->w[i];
 	return NULL;
 }
 
-static void take_grant(struct os_writer *w, const struct kvs_msg_grant *m)
+static void take_grant(struct op_writer *w, const struct kvs_msg_grant *m)
 {
-	struct os_grant *r = w->grant;
+	struct op_grant *r = w->grant;
 
 	while (r->room && r->room != m->room)
 		r++;
-	assert_true(r < w->grant + OS_ROOMS);
-	assert_true(m->n_keys && m->n_keys <= OS_KEYS);
+	assert_true(r < w->grant + OP_ROOMS);
+	assert_true(m->n_keys && m->n_keys <= OP_KEYS);
 	assert_int_equal(m->n_places, 1);
 	r->room = m->room;
 	r->generation = m->generation;
@@ -50,7 +51,7 @@ static void take_grant(struct os_writer *w, const struct kvs_msg_grant *m)
 
 static void up_to_peer(void *arg, uint64_t session, const struct kvs_msg *m)
 {
-	struct os_writer *w = writer_of(arg, session);
+	struct op_writer *w = writer_of(arg, session);
 
 	if (!w)
 		return;
@@ -64,14 +65,14 @@ static void up_to_engine(void *arg, uint32_t engine, uint32_t slot,
 			 uint64_t word, const struct kvs_packet *p, size_t len)
 {
 	const struct kvs_packet_ready *y = (const void *)p;
-	struct os_rig *g = arg;
+	struct op_rig *g = arg;
 
-	assert_int_equal(engine, OS_ENGINE);
-	assert_true(slot < OS_SLOTS);
+	assert_int_equal(engine, OP_ENGINE);
+	assert_true(slot < OP_SLOTS);
 	g->words[slot] = word;
 	if (!p || p->type != KVS_PACKET_READY)
 		return;
-	assert_true(len >= sizeof(*y) && y->n_extents <= OS_KEYS);
+	assert_true(len >= sizeof(*y) && y->n_extents <= OP_KEYS);
 	memcpy(g->off[slot], y->off, y->n_extents * sizeof(y->off[0]));
 }
 
@@ -86,7 +87,7 @@ static void up_room_over(void *arg, uint64_t room, uint64_t generation, int err)
 static void up_close_session(void *arg, uint64_t session, int err,
 			     const char *why)
 {
-	struct os_rig *g = arg;
+	struct op_rig *g = arg;
 
 	(void)why;
 	g->to_close = session;
@@ -94,7 +95,7 @@ static void up_close_session(void *arg, uint64_t session, int err,
 	g->closes++;
 }
 
-static const struct kvs_node_up os_node_up = {
+static const struct kvs_node_up op_node_up = {
 	.to_peer = up_to_peer,
 	.to_engine = up_to_engine,
 	.room_over = up_room_over,
@@ -105,7 +106,7 @@ static const struct kvs_node_up os_node_up = {
 
 static int door_frame(struct kvs_conn *c, const struct kvs_frame *f)
 {
-	struct os_rig *g = kvs_conn_user(c);
+	struct op_rig *g = kvs_conn_user(c);
 	struct kvs_msg m = { .type = KVS_WIRE_KEEPALIVE };
 	int fd;
 
@@ -154,7 +155,7 @@ static int writer_frame(struct kvs_conn *c, const struct kvs_frame *f)
 
 static void writer_closed(struct kvs_conn *c, int err)
 {
-	struct os_writer *w = kvs_conn_user(c);
+	struct op_writer *w = kvs_conn_user(c);
 
 	w->c = NULL;
 	w->close_err = err;
@@ -167,21 +168,21 @@ static const struct kvs_conn_ops writer_ops = {
 	.closed = writer_closed,
 };
 
-void os_connect(struct os_writer *w)
+void op_connect(struct op_writer *w)
 {
 	w->g->adopt = w->session;
 	assert_int_equal(kvs_loop_connect(w->t, "door", KVS_CONN_DATA,
 					  &writer_ops, w, &w->c),
 			 0);
-	os_run(w->g);
+	op_run(w->g);
 	assert_non_null(w->c);
 	assert_true(kvs_node_has_conns(&w->g->node, w->session));
 }
 
-struct os_writer *os_writer(struct os_rig *g, unsigned int i)
+struct op_writer *op_writer(struct op_rig *g, unsigned int i)
 {
 	static uint64_t session = 100;
-	struct os_writer *w = &g->w[i];
+	struct op_writer *w = &g->w[i];
 	char name[8];
 
 	snprintf(name, sizeof(name), "w%u", i);
@@ -195,27 +196,27 @@ struct os_writer *os_writer(struct os_rig *g, unsigned int i)
 						      KVS_CAP_DRAIN_ACK |
 						      KVS_CAP_ONE_SIDED),
 			 0);
-	os_run(g);
-	os_connect(w);
+	op_run(g);
+	op_connect(w);
 	return w;
 }
 
 static void write_done(struct kvs_conn *c, struct kvs_tx *tx, int status)
 {
-	struct os_writer *w = kvs_conn_user(c);
-	struct os_write *x = tx->user;
+	struct op_writer *w = kvs_conn_user(c);
+	struct op_write *x = tx->user;
 
 	x->done++;
 	x->status = status;
 	x->nr = w->completed++;
 }
 
-void os_write(struct os_writer *w, const struct os_grant *r, uint32_t first,
-	      uint32_t n, const void *from, struct os_write *x)
+void op_write(struct op_writer *w, const struct op_grant *r, uint32_t first,
+	      uint32_t n, const void *from, struct op_write *x)
 {
 	_Alignas(8) unsigned char frame[KVS_DATA_FRAME];
-	uint32_t extent = first / OS_EXTENT_PAGES;
-	uint64_t off = (uint64_t)(first % OS_EXTENT_PAGES) * OS_PAGE;
+	uint32_t extent = first / OP_EXTENT_PAGES;
+	uint64_t off = (uint64_t)(first % OP_EXTENT_PAGES) * OP_PAGE;
 	struct kvs_msg m = {
 		.type = KVS_WIRE_CHUNK_DONE,
 		.chunk = { .room = r->room,
@@ -223,7 +224,7 @@ void os_write(struct os_writer *w, const struct os_grant *r, uint32_t first,
 			   .extent = extent,
 			   .kind = KVS_BUFFER_KV,
 			   .offset = off,
-			   .len = n * OS_PAGE },
+			   .len = n * OP_PAGE },
 	};
 
 	assert_true(extent < r->n_keys);
@@ -232,7 +233,7 @@ void os_write(struct os_writer *w, const struct os_grant *r, uint32_t first,
 	memset(x, 0, sizeof(*x));
 	memcpy(x->tx.frame, frame, sizeof(frame));
 	x->iov.iov_base = (void *)(uintptr_t)from;
-	x->iov.iov_len = (size_t)n * OS_PAGE;
+	x->iov.iov_len = (size_t)n * OP_PAGE;
 	x->tx.iov = &x->iov;
 	x->tx.n_iov = 1;
 	x->tx.done = write_done;
@@ -246,16 +247,16 @@ void os_write(struct os_writer *w, const struct os_grant *r, uint32_t first,
 
 /* ---- posts ----------------------------------------------------------------- */
 
-void os_admit(struct os_rig *g, uint32_t slot, uint64_t room, unsigned int w,
+void op_admit(struct op_rig *g, uint32_t slot, uint64_t room, unsigned int w,
 	      uint32_t pages)
 {
 	const struct kvs_rank_slice all = { 0, 1 };
 	struct kvs_room_request q = {
 		.room = room,
 		.generation = g->generation += 32,
-		.engine = OS_ENGINE,
+		.engine = OP_ENGINE,
 		.slot = slot,
-		.tokens = (uint64_t)pages * OS_TOKENS,
+		.tokens = (uint64_t)pages * OP_TOKENS,
 		.n_ranks = 1,
 		.ranks = &all,
 	};
@@ -263,14 +264,14 @@ void os_admit(struct os_rig *g, uint32_t slot, uint64_t room, unsigned int w,
 	snprintf(q.peer, sizeof(q.peer), "w%u", w);
 	g->words[slot] = 0;
 	assert_int_equal(kvs_node_admit(&g->node, &q), 0);
-	os_run(g);
+	op_run(g);
 }
 
-struct os_grant *os_open(struct os_writer *w, uint64_t room, uint32_t pages)
+struct op_grant *op_open(struct op_writer *w, uint64_t room, uint32_t pages)
 {
 	struct kvs_msg_open m = { .room = room,
-				  .tokens = (uint64_t)pages * OS_TOKENS };
-	struct os_rig *g = w->g;
+				  .tokens = (uint64_t)pages * OP_TOKENS };
+	struct op_rig *g = w->g;
 	struct kvs_room *r;
 	size_t pos = 0;
 
@@ -280,28 +281,28 @@ struct os_grant *os_open(struct os_writer *w, uint64_t room, uint32_t pages)
 	assert_non_null(r);
 	assert_int_equal(kvs_node_open(&g->node, w->session, r->generation, &m),
 			 0);
-	os_run(g);
-	for (unsigned int i = 0; i < OS_ROOMS; i++)
+	op_run(g);
+	for (unsigned int i = 0; i < OP_ROOMS; i++)
 		if (w->grant[i].room == room)
 			return &w->grant[i];
 	return NULL;
 }
 
-void os_last(struct os_writer *w, const struct os_grant *r, uint32_t pages)
+void op_last(struct op_writer *w, const struct op_grant *r, uint32_t pages)
 {
 	struct kvs_msg m = {
 		.type = KVS_WIRE_LAST,
 		.last = { .room = r->room,
 			  .generation = r->generation,
-			  .bytes = (uint64_t)pages * OS_PAGE },
+			  .bytes = (uint64_t)pages * OP_PAGE },
 	};
 
 	assert_int_equal(kvs_node_message(&w->g->node, w->session, &m), 0);
-	os_run(w->g);
+	op_run(w->g);
 }
 
-void os_say(struct os_writer *w, enum kvs_wire_type type,
-	    const struct os_grant *r)
+void op_say(struct op_writer *w, enum kvs_wire_type type,
+	    const struct op_grant *r)
 {
 	struct kvs_msg m = {
 		.type = type,
@@ -311,27 +312,27 @@ void os_say(struct os_writer *w, enum kvs_wire_type type,
 	};
 
 	assert_int_equal(kvs_node_message(&w->g->node, w->session, &m), 0);
-	os_run(w->g);
+	op_run(w->g);
 }
 
-void os_packet(struct os_rig *g, enum kvs_packet_type type, uint32_t slot)
+void op_packet(struct op_rig *g, enum kvs_packet_type type, uint32_t slot)
 {
 	struct kvs_packet_room p = {
 		.generation = KVS_WORD_GEN(g->words[slot]),
 		.slot = slot,
 	};
 
-	assert_int_equal(kvs_node_packet(&g->node, OS_ENGINE, type, &p), 0);
-	os_run(g);
+	assert_int_equal(kvs_node_packet(&g->node, OP_ENGINE, type, &p), 0);
+	op_run(g);
 }
 
 /* ---- time ------------------------------------------------------------------ */
 
 /* A session that the node wants closed is lost then, as the front does it. */
-static void run_front(struct os_rig *g)
+static void run_front(struct op_rig *g)
 {
 	uint64_t session = g->to_close;
-	struct os_writer *w;
+	struct op_writer *w;
 
 	if (!session)
 		return;
@@ -344,7 +345,7 @@ static void run_front(struct os_rig *g)
 			 0);
 }
 
-void os_run(struct os_rig *g)
+void op_run(struct op_rig *g)
 {
 	unsigned int quiet = 0;
 
@@ -354,7 +355,7 @@ void os_run(struct os_rig *g)
 
 		quiet = kvs_fabric_next(g->fabric) <= now ? 0 : quiet + 1;
 		kvs_transport_poll(g->door, 0);
-		for (unsigned int i = 0; i < OS_WRITERS; i++)
+		for (unsigned int i = 0; i < OP_WRITERS; i++)
 			if (g->w[i].t)
 				kvs_transport_poll(g->w[i].t, 0);
 		kvs_node_turn(&g->node, 0);
@@ -362,29 +363,29 @@ void os_run(struct os_rig *g)
 	}
 }
 
-void os_advance(struct os_rig *g, uint64_t ns)
+void op_advance(struct op_rig *g, uint64_t ns)
 {
 	kvs_vclock_advance(&g->clock, ns);
-	os_run(g);
+	op_run(g);
 }
 
 /* ---- numbers --------------------------------------------------------------- */
 
-enum kvs_status os_status(const struct os_rig *g, uint32_t slot)
+enum kvs_status op_status(const struct op_rig *g, uint32_t slot)
 {
 	return KVS_WORD_STATUS(g->words[slot]);
 }
 
-const unsigned char *os_page(const struct os_rig *g, uint32_t slot,
+const unsigned char *op_page(const struct op_rig *g, uint32_t slot,
 			     uint32_t page)
 {
-	assert_true(os_status(g, slot) >= KVS_STATUS_READY);
+	assert_true(op_status(g, slot) >= KVS_STATUS_READY);
 	return (const unsigned char *)g->region.base +
-	       g->off[slot][page / OS_EXTENT_PAGES] +
-	       (size_t)(page % OS_EXTENT_PAGES) * OS_PAGE;
+	       g->off[slot][page / OP_EXTENT_PAGES] +
+	       (size_t)(page % OP_EXTENT_PAGES) * OP_PAGE;
 }
 
-uint64_t os_bytes(const struct os_rig *g, enum kvs_extent_state st)
+uint64_t op_bytes(const struct op_rig *g, enum kvs_extent_state st)
 {
 	struct kvs_pool_account a;
 
@@ -392,13 +393,24 @@ uint64_t os_bytes(const struct os_rig *g, enum kvs_extent_state st)
 	return a.bytes[st];
 }
 
-uint64_t os_drains(const struct os_rig *g, enum kvs_drain_outcome o,
+uint64_t op_drains(const struct op_rig *g, enum kvs_drain_outcome o,
 		   enum kvs_proof p)
 {
 	return g->node.worker->stats.drains.total[o][p];
 }
 
-struct kvs_loop_faults os_faults(const struct os_rig *g)
+__attribute__((no_sanitize("address"), noinline)) uint64_t
+op_sum(const struct op_rig *g)
+{
+	const volatile uint64_t *p = g->region.base;
+	uint64_t sum = 0;
+
+	for (uint64_t i = 0; i < g->region.size / sizeof(*p); i++)
+		sum = kvs_mix64(sum + p[i]);
+	return sum;
+}
+
+struct kvs_loop_faults op_faults(const struct op_rig *g)
 {
 	struct kvs_loop_faults f;
 
@@ -410,7 +422,7 @@ struct kvs_loop_faults os_faults(const struct os_rig *g)
 
 static int on_event(void *arg, const struct kvs_loop_event_info *e)
 {
-	struct os_rig *g = arg;
+	struct op_rig *g = arg;
 
 	if (e->kind != g->script.kind || !g->script.count)
 		return KVS_LOOP_NO_FAULT;
@@ -423,7 +435,7 @@ static int on_event(void *arg, const struct kvs_loop_event_info *e)
 	return (int)g->script.fault;
 }
 
-static void node_up(struct os_rig *g)
+static void node_up(struct op_rig *g)
 {
 	struct kvs_transport *t;
 	char err[256] = "";
@@ -433,26 +445,26 @@ static void node_up(struct os_rig *g)
 	assert_non_null(g->region.base);
 	memset(g->region.base, 0xee, g->region.size);
 	g->node.region = &g->region;
-	g->node.up = &os_node_up;
+	g->node.up = &op_node_up;
 	g->node.up_arg = g;
 	assert_int_equal(kvs_loop_create(g->fabric, "node", &t), 0);
 	if (kvs_node_init(&g->node, &g->set, &g->clock.clk, t, 1, err,
 			  sizeof(err)))
 		fail_msg("%s", err);
 	assert_true(g->node.one_sided);
-	assert_int_equal(kvs_node_engine_add(&g->node, OS_ENGINE, &os_layout),
+	assert_int_equal(kvs_node_engine_add(&g->node, OP_ENGINE, &op_layout),
 			 0);
 }
 
 static void count_errors(enum kvs_log_level level, const char *line, void *arg)
 {
-	struct os_rig *g = arg;
+	struct op_rig *g = arg;
 
 	(void)line;
 	g->errors += level == KVS_LOG_ERR;
 }
 
-void os_up(struct os_rig *g, uint32_t pages)
+void op_up(struct op_rig *g, uint32_t pages)
 {
 	struct kvs_fabric_opts o = {
 		.seed = 7, .one_sided = true, .fault = on_event, .arg = g
@@ -469,32 +481,32 @@ void os_up(struct os_rig *g, uint32_t pages)
 	assert_int_equal(kvs_settings_set(&g->set, "hold.reask", "0", err,
 					  sizeof(err)),
 			 0);
-	g->region.size = (uint64_t)pages * OS_PAGE;
+	g->region.size = (uint64_t)pages * OP_PAGE;
 	node_up(g);
 	assert_int_equal(kvs_loop_create(g->fabric, "door", &g->door), 0);
 	assert_int_equal(kvs_loop_listen(g->door, door_accept, g, &g->listener),
 			 0);
-	os_run(g);
+	op_run(g);
 }
 
-void os_restart(struct os_rig *g)
+void op_restart(struct op_rig *g)
 {
 	void *old = g->region.base;
 
 	kvs_node_stop(&g->node);
 	node_up(g); /* before the old memory is given back: another place */
 	free(old);
-	for (unsigned int i = 0; i < OS_WRITERS; i++)
+	for (unsigned int i = 0; i < OP_WRITERS; i++)
 		g->w[i].session = 0;
-	os_run(g);
+	op_run(g);
 }
 
-void os_down(struct os_rig *g)
+void op_down(struct op_rig *g)
 {
-	os_run(g);
-	assert_int_equal(os_bytes(g, KVS_EXTENT_FREE), g->region.size);
+	op_run(g);
+	assert_int_equal(op_bytes(g, KVS_EXTENT_FREE), g->region.size);
 	assert_int_equal(g->node.worker->rooms.n, 0);
-	for (unsigned int i = 0; i < OS_WRITERS; i++)
+	for (unsigned int i = 0; i < OP_WRITERS; i++)
 		kvs_transport_destroy(g->w[i].t);
 	kvs_listener_close(g->listener);
 	kvs_transport_destroy(g->door);

@@ -5,10 +5,12 @@
  * were granted, and may be stopped half way, refused, or found out.
  *
  * The part of the front is played here: sessions, admits and messages go to
- * the node as posts, what it says is kept. One rank a peer; one buffer.
+ * the node as posts, what it says is kept. Of peers, one rank each, that meet
+ * on one node, may be lost and come back, and find another node in its place;
+ * the ranks of one peer are in tests/unit/pipeline/onesided_rig.h.
  */
-#ifndef KVS_TESTS_ONESIDED_RIG_H
-#define KVS_TESTS_ONESIDED_RIG_H
+#ifndef KVS_TESTS_ONESIDED_PEERS_H
+#define KVS_TESTS_ONESIDED_PEERS_H
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,24 +23,24 @@
 #include "pipeline/node.h"
 #include "rdma/loop.h"
 
-#define OS_PAGE 4096u /* bytes */
-#define OS_TOKENS 16u /* of a page */
-#define OS_EXTENT_PAGES 128u
-#define OS_WRITERS 4
-#define OS_ROOMS 8 /* of one writer */
-#define OS_KEYS 8
-#define OS_SLOTS 16
+#define OP_PAGE 4096u /* bytes */
+#define OP_TOKENS 16u /* of a page */
+#define OP_EXTENT_PAGES 128u
+#define OP_WRITERS 4
+#define OP_ROOMS 8 /* of one writer */
+#define OP_KEYS 8
+#define OP_SLOTS 16
 
 /* What a writer was granted. */
-struct os_grant {
+struct op_grant {
 	uint64_t room; /* 0: unused */
 	uint64_t generation;
 	uint32_t n_keys;
-	struct kvs_grant_key keys[OS_KEYS];
+	struct kvs_grant_key keys[OP_KEYS];
 	struct kvs_grant_place place;
 };
 
-struct os_write {
+struct op_write {
 	struct kvs_tx tx;
 	struct iovec iov;
 	unsigned int done;
@@ -46,20 +48,20 @@ struct os_write {
 	uint64_t nr; /* completions of its writer before this one */
 };
 
-struct os_writer {
-	struct os_rig *g;
+struct op_writer {
+	struct op_rig *g;
 	struct kvs_transport *t;
 	struct kvs_conn *c; /* NULL: closed */
 	uint64_t session; /* 0: none */
 	int close_err;
 	uint64_t completed; /* writes */
 	uint64_t completed_at_close;
-	struct os_grant grant[OS_ROOMS];
+	struct op_grant grant[OP_ROOMS];
 	unsigned int aborts; /* ABORTs heard */
 	unsigned int completes;
 };
 
-struct os_rig {
+struct op_rig {
 	struct kvs_vclock clock;
 	struct kvs_fabric *fabric;
 	struct kvs_settings set;
@@ -68,15 +70,15 @@ struct os_rig {
 	struct kvs_transport *door; /* where writers connect */
 	struct kvs_listener *listener;
 	uint64_t adopt; /* session that the next connection is of */
-	struct os_writer w[OS_WRITERS];
+	struct op_writer w[OP_WRITERS];
 	uint64_t generation;
-	uint64_t words[OS_SLOTS];
-	uint64_t off[OS_SLOTS][OS_KEYS]; /* of READY */
+	uint64_t words[OP_SLOTS];
+	uint64_t off[OP_SLOTS][OP_KEYS]; /* of READY */
 	/* session that the node has asked to be closed; 0: none */
 	uint64_t to_close;
 	int to_close_err;
 	unsigned int closes;
-	unsigned int errors; /* lines logged as such; os_down() wants none */
+	unsigned int errors; /* lines logged as such; op_down() wants none */
 	/* strikes @count events of @kind, after @skip of them; @at as struct
 	 * kvs_loop_event_info has it */
 	struct {
@@ -89,40 +91,42 @@ struct os_rig {
 };
 
 /* @pages: of the pool. */
-void os_up(struct os_rig *g, uint32_t pages);
+void op_up(struct op_rig *g, uint32_t pages);
 /* Everything is free and nobody is left; else the test fails. */
-void os_down(struct os_rig *g);
+void op_down(struct op_rig *g);
 /* Another node in the place of this one, with memory somewhere else: what was
  * connected is lost. */
-void os_restart(struct os_rig *g);
+void op_restart(struct op_rig *g);
 
 /* Writer @i is peer "w0", "w1", ...; connects, with a session of its own. */
-struct os_writer *os_writer(struct os_rig *g, unsigned int i);
+struct op_writer *op_writer(struct op_rig *g, unsigned int i);
 /* Its connection only, for the session it has. */
-void os_connect(struct os_writer *w);
-void os_admit(struct os_rig *g, uint32_t slot, uint64_t room, unsigned int w,
+void op_connect(struct op_writer *w);
+void op_admit(struct op_rig *g, uint32_t slot, uint64_t room, unsigned int w,
 	      uint32_t pages);
 /* OPEN and, when there is memory, GRANT. */
-struct os_grant *os_open(struct os_writer *w, uint64_t room, uint32_t pages);
+struct op_grant *op_open(struct op_writer *w, uint64_t room, uint32_t pages);
 /* Launch a write of [first, first + n) pages of @from. */
-void os_write(struct os_writer *w, const struct os_grant *r, uint32_t first,
-	      uint32_t n, const void *from, struct os_write *tx);
-void os_last(struct os_writer *w, const struct os_grant *r, uint32_t pages);
+void op_write(struct op_writer *w, const struct op_grant *r, uint32_t first,
+	      uint32_t n, const void *from, struct op_write *tx);
+void op_last(struct op_writer *w, const struct op_grant *r, uint32_t pages);
 /* ABORT, ABORT_ACK, ABORT_NAK. */
-void os_say(struct os_writer *w, enum kvs_wire_type type,
-	    const struct os_grant *r);
-void os_packet(struct os_rig *g, enum kvs_packet_type type, uint32_t slot);
+void op_say(struct op_writer *w, enum kvs_wire_type type,
+	    const struct op_grant *r);
+void op_packet(struct op_rig *g, enum kvs_packet_type type, uint32_t slot);
 
 /* Until nothing is due now. */
-void os_run(struct os_rig *g);
-void os_advance(struct os_rig *g, uint64_t ns);
-enum kvs_status os_status(const struct os_rig *g, uint32_t slot);
+void op_run(struct op_rig *g);
+void op_advance(struct op_rig *g, uint64_t ns);
+enum kvs_status op_status(const struct op_rig *g, uint32_t slot);
 /* Where a page of a READY room lies. */
-const unsigned char *os_page(const struct os_rig *g, uint32_t slot,
+const unsigned char *op_page(const struct op_rig *g, uint32_t slot,
 			     uint32_t page);
-uint64_t os_bytes(const struct os_rig *g, enum kvs_extent_state st);
-uint64_t os_drains(const struct os_rig *g, enum kvs_drain_outcome o,
+uint64_t op_bytes(const struct op_rig *g, enum kvs_extent_state st);
+uint64_t op_drains(const struct op_rig *g, enum kvs_drain_outcome o,
 		   enum kvs_proof p);
-struct kvs_loop_faults os_faults(const struct os_rig *g);
+/* Of every byte of the pool, as who may not look at some would see it. */
+uint64_t op_sum(const struct op_rig *g);
+struct kvs_loop_faults op_faults(const struct op_rig *g);
 
-#endif /* KVS_TESTS_ONESIDED_RIG_H */
+#endif /* KVS_TESTS_ONESIDED_PEERS_H */
