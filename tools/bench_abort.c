@@ -80,6 +80,11 @@ static int show(const struct kvs_abort_bench *b)
 		       (double)(target ? target : b->hold_timeout) /
 			       (double)KVS_NSEC_PER_MSEC,
 		       b->over_target, b->misses, b->late);
+		if (b->args.writer == KVS_ABORT_KILLED)
+			printf("\"loss_median_ms\": %.3f, "
+			       "\"loss_max_ms\": %.3f, ",
+			       kvs_median(b->loss_ms, n),
+			       largest(b->loss_ms, n));
 		if (b->args.writer == KVS_ABORT_STALLED)
 			printf("\"late_bytes_after\": %" PRIu64
 			       ", \"bytes_compared\": %" PRIu64
@@ -93,17 +98,19 @@ static int show(const struct kvs_abort_bench *b)
 		       b->args.room, b->engine);
 		return 0;
 	}
-	r = kvs_table_create("writer count median_ms max_ms drain_median_ms "
-			     "drain_max_ms <outcomes misses late_bytes "
-			     "late_bytes_after bytes_wrong held_bytes "
-			     "hold_timeout_ms",
-			     &t);
+	r = kvs_table_create(
+		"writer count median_ms max_ms loss_max_ms "
+		"drain_median_ms drain_max_ms <outcomes misses late_bytes "
+		"late_bytes_after bytes_wrong held_bytes "
+		"hold_timeout_ms",
+		&t);
 	if (r)
 		return r;
 	kvs_table_cell(t, "%s", kvs_abort_kinds[b->args.writer].name);
 	kvs_table_cell(t, "%" PRIu64, b->done);
 	kvs_table_cell(t, "%.3f", ms);
 	kvs_table_cell(t, "%.3f", max);
+	kvs_table_cell(t, "%.3f", largest(b->loss_ms, n));
 	kvs_table_cell(t, "%.3f", drain);
 	kvs_table_cell(t, "%.3f", drain_max);
 	kvs_table_cell(t, "%s", text);
@@ -210,9 +217,12 @@ int kvs_bench_abort(int argc, char **argv)
 	b.chunk = kvs_abort_extent_tokens(b.tokens) / KVS_ABORT_PAGE_TOKENS *
 		  KVS_ABORT_ITEM;
 	b.ms = calloc(b.args.count, sizeof(*b.ms));
+	b.loss_ms = calloc(b.args.count, sizeof(*b.loss_ms));
 	b.drain_ms = calloc(b.args.count, sizeof(*b.drain_ms));
 	snprintf(b.dir, sizeof(b.dir), "/tmp/kvstage-bench-XXXXXX");
-	r = !b.ms || !b.drain_ms ? -ENOMEM : mkdtemp(b.dir) ? 0 : -errno;
+	r = !b.ms || !b.loss_ms || !b.drain_ms ? -ENOMEM
+	    : mkdtemp(b.dir)		       ? 0
+					       : -errno;
 	if (r) {
 		b.dir[0] = '\0';
 		fprintf(stderr, "abort: %s\n", strerror(-r));

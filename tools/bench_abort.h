@@ -176,6 +176,7 @@ struct kvs_abort_bench {
 	uint64_t done;
 	uint64_t misses;
 	double *ms; /* as the engine sees it */
+	double *loss_ms; /* killed: the same, since the connections closed */
 	double *drain_ms; /* as the daemon counts it */
 	uint64_t outcomes[KVS_DRAIN_OUTCOME_MAX][KVS_PROOF_MAX];
 	uint64_t unexpected;

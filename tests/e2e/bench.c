@@ -418,6 +418,8 @@ static void test_abort_killed(void **state)
 	check_abort("abort --json --count 3 --writer killed", "killed",
 		    "revoked/", &v);
 	assert_int_equal(number(v, "count"), 3);
+	assert_true(number(v, "loss_max_ms") <= number(v, "max_ms"));
+	assert_true(number(v, "loss_median_ms") >= 0);
 	json_decref(v);
 }
 
