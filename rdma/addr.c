@@ -164,7 +164,7 @@ int kvs_addr_parse(const char *s, bool listen, struct kvs_addr *ret, char *err,
 	hints.ai_family = v6 ? AF_INET6 : AF_UNSPEC;
 	hints.ai_flags = AI_NUMERICSERV | (listen ? AI_PASSIVE : 0) |
 			 (v6 ? AI_NUMERICHOST : 0);
-	snprintf(service, sizeof(service), "%d", port);
+	snprintf(service, sizeof(service), "%u", (unsigned int)port & 0xffff);
 	rc = getaddrinfo(host, service, &hints, &res);
 	if (rc == EAI_NONAME || rc == EAI_NODATA || rc == EAI_ADDRFAMILY)
 		return complain(err, errlen, -ENOENT, s,
