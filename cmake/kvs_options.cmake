@@ -42,9 +42,10 @@ endfunction()
 
 kvs_optional(IO_URING liburing)
 kvs_optional(HWLOC hwloc)
+kvs_optional(VERBS libibverbs)
 
-# Neither exists yet: the option is accepted so that scripts can already name
-# it, and "on" says plainly that it cannot be had.
+# It does not exist yet: the option is accepted so that scripts can already
+# name it, and "on" says plainly that it cannot be had.
 function(kvs_not_yet part what)
   if(KVS_${part} STREQUAL "on")
     message(FATAL_ERROR "KVS_${part}=on: ${what} does not exist yet")
@@ -52,7 +53,6 @@ function(kvs_not_yet part what)
   message(STATUS "${part}: not built yet")
 endfunction()
 
-kvs_not_yet(VERBS "the verbs transport")
 kvs_not_yet(CUDA "the cuda copy backend")
 
 pkg_check_modules(NUMA REQUIRED IMPORTED_TARGET GLOBAL numa)

@@ -19,6 +19,9 @@
 #define KVS_FRAME_MAX 65536u /* bytes, header included */
 #define KVS_DATA_FRAME 64u /* bytes, header included */
 #define KVS_PAYLOAD_MAX (1u << 30) /* bytes */
+/* Types from here on are a transport's own; the wire protocol has none. */
+#define KVS_FRAME_OWN 0xff00u
+#define KVS_FRAME_VERBS 0xff01u /* rdma/verbs_wire.h */
 
 struct kvs_frame {
 	kvs_le32 magic;

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 
 #include "lib/assert.h"
 
@@ -154,7 +155,10 @@ void kvs_conn_set_ops(struct kvs_conn *c, enum kvs_conn_kind kind,
 void kvs_conn_set_owner(struct kvs_conn *c, uint64_t owner)
 {
 	KVS_CHECK_MAGIC(c, KVS_CONN_MAGIC);
-	c->owner = owner;
+	if (c->t->ops->set_owner)
+		c->t->ops->set_owner(c, owner);
+	else
+		c->owner = owner;
 }
 
 void *kvs_conn_user(const struct kvs_conn *c)
@@ -231,6 +235,34 @@ void kvs_conn_close(struct kvs_conn *c, int err, bool flush)
 	c->t->ops->close(c, err, flush);
 }
 
+int kvs_transport_register(struct kvs_transport *t, void *addr, uint64_t len,
+			   struct kvs_mem **ret, char *err, size_t errlen)
+{
+	char none[1];
+
+	KVS_CHECK_MAGIC(t, KVS_TRANSPORT_MAGIC);
+	if (!err || !errlen) {
+		err = none;
+		errlen = sizeof(none);
+	}
+	*ret = NULL;
+	if (!len || len - 1 > UINT64_MAX - (uintptr_t)addr) {
+		snprintf(err, errlen, "no bytes, or more than there are");
+		return -EINVAL;
+	}
+	if (!t->ops->mem_register)
+		return 0;
+	return t->ops->mem_register(t, addr, len, ret, err, errlen);
+}
+
+void kvs_mem_release(struct kvs_mem *m)
+{
+	if (!m)
+		return;
+	KVS_CHECK_MAGIC(m, KVS_MEM_MAGIC);
+	m->t->ops->mem_release(m);
+}
+
 int kvs_transport_watch(struct kvs_transport *t, int fd, short events,
 			void (*ready)(struct kvs_watch *w, short revents,
 				      void *arg),
@@ -265,4 +297,6 @@ void kvs_transport_stats(const struct kvs_transport *t,
 {
 	KVS_CHECK_MAGIC(t, KVS_TRANSPORT_MAGIC);
 	*ret = t->stats;
+	if (t->ops->stats)
+		t->ops->stats(t, ret);
 }

@@ -21,7 +21,7 @@
  * without a callback here: struct kvs_tx with @one_sided, and struct kvs_read.
  *
  * Implementations: tcp (io_uring, or plain sockets with epoll), loop
- * (in-process, deterministic). verbs answers -EOPNOTSUPP for now.
+ * (in-process, deterministic), verbs (RDMA; rdma/verbs.h).
  */
 #ifndef KVS_RDMA_TRANSPORT_H
 #define KVS_RDMA_TRANSPORT_H
@@ -41,6 +41,7 @@ struct kvs_transport;
 struct kvs_conn;
 struct kvs_listener;
 struct kvs_watch;
+struct kvs_mem;
 
 enum kvs_conn_kind {
 	KVS_CONN_CONTROL,
@@ -114,7 +115,8 @@ struct kvs_tx {
 	void *user;
 	bool one_sided;
 	struct kvs_grant_key remote;
-	int status; /* private to the transport */
+	int status; /* private to the transport, and so is the next */
+	void (*up)(struct kvs_conn *c, struct kvs_tx *tx, int status);
 };
 
 /**
@@ -261,7 +263,8 @@ void kvs_conn_set_ops(struct kvs_conn *c, enum kvs_conn_kind kind,
 		      const struct kvs_conn_ops *ops, void *user);
 /*
  * Writes and reads that arrive on @c reach grants of this owner only; 0 (as at
- * first): none. See rdma/grant.h. No effect where nothing is one-sided.
+ * first): none. See rdma/grant.h. No effect where nothing is one-sided. On
+ * verbs it makes an adopted data connection a queue pair, and is given once.
  */
 void kvs_conn_set_owner(struct kvs_conn *c, uint64_t owner);
 void *kvs_conn_user(const struct kvs_conn *c);
@@ -318,6 +321,28 @@ void kvs_conn_stop_payload(struct kvs_conn *c);
  * at once. No frame() or payload() any more. Harmless when closing already.
  */
 void kvs_conn_close(struct kvs_conn *c, int err, bool flush);
+
+/**
+ * kvs_transport_register() - tell of memory that will be sent from, or granted
+ * @t: transport
+ * @addr: start
+ * @len: bytes, not 0
+ * @ret: NULL where there is nothing to do (tcp, loop); for kvs_mem_release()
+ * @err: buffer for a message
+ * @errlen: its size
+ *
+ * The memory must stay as it is until it is released. Sending one-sided from
+ * memory that was not told of is slower (it is copied first).
+ *
+ * Context: @t's thread, or before it runs; may block.
+ * Return: 0; -EINVAL empty or wrapping; -EEXIST overlaps another; -ENOMEM,
+ * -EDQUOT over the limit of locked memory; what the driver said.
+ */
+int kvs_transport_register(struct kvs_transport *t, void *addr, uint64_t len,
+			   struct kvs_mem **ret, char *err, size_t errlen);
+/* Nothing may be under way from it. kvs_transport_destroy() releases what is
+ * left. Accepts NULL. May block. */
+void kvs_mem_release(struct kvs_mem *m);
 
 /**
  * kvs_transport_watch() - call back when a descriptor is ready

@@ -15,6 +15,7 @@
 #define KVS_LISTENER_MAGIC 0x4c49534eu
 #define KVS_WATCH_MAGIC 0x57415443u
 #define KVS_GRANT_MAGIC 0x4752414eu
+#define KVS_MEM_MAGIC 0x4d454d52u
 
 /**
  * struct kvs_transport_ops - one kind of transport
@@ -33,6 +34,10 @@
  * @write: owns @tx until its done()
  * @read: owns @rd until its done()
  * @watch_remove: frees @w, now or later
+ * @set_owner: NULL: c->owner is all that changes
+ * @mem_register: fill m->t of a new one. NULL: nothing is registered here
+ * @mem_release: frees @m
+ * @stats: complete what was copied from t->stats; NULL: it is complete
  * @grant_size: of its own grants; struct kvs_grant is their first member
  * @grant_open: fill g->key and begin; kvs_grant_opened() answers from poll.
  *              Negative: nothing began
@@ -69,6 +74,12 @@ struct kvs_transport_ops {
 		     void *arg, struct kvs_watch **ret);
 	int (*watch_events)(struct kvs_watch *w, short events);
 	void (*watch_remove)(struct kvs_watch *w);
+	void (*set_owner)(struct kvs_conn *c, uint64_t owner);
+	int (*mem_register)(struct kvs_transport *t, void *addr, uint64_t len,
+			    struct kvs_mem **ret, char *err, size_t errlen);
+	void (*mem_release)(struct kvs_mem *m);
+	void (*stats)(const struct kvs_transport *t,
+		      struct kvs_transport_stats *st);
 	size_t grant_size;
 	int (*grant_open)(struct kvs_grant *g);
 	void (*grant_close)(struct kvs_grant *g);
@@ -106,6 +117,11 @@ struct kvs_watch {
 	struct kvs_transport *t;
 	void (*ready)(struct kvs_watch *w, short revents, void *arg);
 	void *arg;
+};
+
+struct kvs_mem {
+	unsigned int magic;
+	struct kvs_transport *t;
 };
 
 enum kvs_grant_state {

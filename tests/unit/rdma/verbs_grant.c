@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Claims, on a verbs device, for a grant of the kind in use there:
+ *  - a write lands where its key says, from registered sources and others,
+ *    in one piece and in thousands, and its frame comes behind it;
+ *  - a key of another owner, a closed one, one byte too many on either side:
+ *    not one byte changes, done(-EREMOTEIO), closed(-EREMOTEIO) on the
+ *    writer's side and closed(-EACCES) on the other, and nobody else's
+ *    connection notices;
+ *  - a read brings the bytes;
+ *  - closing is proven by invalidation while the owner is connected, by its
+ *    absence else; after it no write of those under way changes a byte.
+ */
+#include "tests/unit/rdma/verbs_rig.h"
+
+#include <pthread.h>
+#include <sys/socket.h>
+
+#include "lib/rng.h"
+
+#define MIB (1u << 20)
+
+struct pair {
+	struct vside near, far;
+};
+
+static struct vrig *start(struct pair *p, uint64_t owner)
+{
+	struct vrig *r = vrig_new(NULL, NULL);
+
+	memset(p, 0, sizeof(*p));
+	r->owner = owner;
+	vrig_pair(r, &p->near, &p->far);
+	return r;
+}
+
+static const struct kvs_grant_key *key(const struct vgrant *v)
+{
+	return kvs_grant_keys(v->g);
+}
+
+static void write_lands(void **state)
+{
+	struct pair p;
+	struct vrig *r = start(&p, 7);
+	unsigned char *dst = vmem(4 * MIB, 0xee);
+	unsigned char *src = vmem(4 * MIB, 0);
+	struct kvs_verbs_counts before, after;
+	struct kvs_mem *m;
+	struct vgrant v;
+	struct vwrite w;
+	char err[256];
+	int i;
+
+	(void)state;
+	vfill(src, 3, 4 * MIB);
+	vgrant_open(r, &v, 7, dst + 4096, 3 * MIB);
+	/* first from memory nobody told of, then from registered */
+	for (i = 0; i < 2; i++) {
+		memset(dst, 0xee, 4 * MIB);
+		kvs_verbs_counters(r->near, &before);
+		assert_int_equal(
+			vside_write(&p.near, &w, src, 3 * MIB, key(&v), 0), 0);
+		vrig_until(r, w.done && p.far.frames == i + 1);
+		assert_int_equal(w.done, 1);
+		assert_int_equal(w.status, 0);
+		assert_false(p.far.bad);
+		assert_true(vmatches(dst + 4096, 3, 3 * MIB));
+		assert_true(vall(dst, 0xee, 4096));
+		assert_true(vall(dst + 4096 + 3 * MIB, 0xee, MIB - 4096));
+		kvs_verbs_counters(r->near, &after);
+		assert_int_equal(after.staged_bytes - before.staged_bytes,
+				 i ? 0 : 3 * MIB);
+		if (!i)
+			assert_int_equal(
+				kvs_transport_register(r->near, src, 4 * MIB,
+						       &m, err, sizeof(err)),
+				0);
+	}
+	assert_int_equal(kvs_transport_register(r->near, src + 4096, 4096, &m,
+						err, sizeof(err)),
+			 -EEXIST);
+	/* a write of nothing is its frame */
+	assert_int_equal(vside_write(&p.near, &w, src, 0, key(&v), 0), 0);
+	vrig_until(r, w.done && p.far.frames == 3);
+	assert_int_equal(w.status, 0);
+	kvs_mem_release(m);
+	vgrant_close(r, &v);
+	assert_int_equal(v.close_status, 0);
+	assert_int_equal(v.proof, KVS_GRANT_INVALIDATED);
+	vrig_free(r);
+	free(src);
+	free(dst);
+}
+
+#define PIECES 5000
+
+static void scattered(void **state)
+{
+	struct pair p;
+	struct vrig *r = start(&p, 7);
+	unsigned char *src = vmem(8 * MIB, 0);
+	unsigned char *dst = vmem(8 * MIB, 0xee);
+	unsigned char *want = vmem(8 * MIB, 0xee);
+	struct iovec *iov = calloc(PIECES, sizeof(*iov));
+	struct kvs_mem *m;
+	struct kvs_rng rng;
+	struct vgrant v;
+	struct vwrite w;
+	uint64_t total = 0;
+	char err[256];
+	const char *env = getenv("KVS_TEST_SEED");
+	uint64_t seed = env ? strtoull(env, NULL, 0) : vrig_now();
+	int i;
+
+	(void)state;
+	printf("seed %llu\n", (unsigned long long)seed);
+	kvs_rng_init(&rng, seed);
+	vfill(src, 9, 8 * MIB);
+	/* half of the source is registered, so pieces are of both kinds */
+	assert_int_equal(kvs_transport_register(r->near, src, 4 * MIB, &m, err,
+						sizeof(err)),
+			 0);
+	for (i = 0; i < PIECES; i++) {
+		uint64_t n = kvs_rng_below(&rng, 1500);
+		uint64_t at = kvs_rng_below(&rng, 8 * MIB - n);
+
+		iov[i].iov_base = src + at;
+		iov[i].iov_len = n;
+		memcpy(want + 64 + total, src + at, n);
+		total += n;
+	}
+	vgrant_open(r, &v, 7, dst, 8 * MIB);
+	assert_int_equal(vside_write_v(&p.near, &w, iov, PIECES, key(&v), 64),
+			 0);
+	vrig_until(r, w.done && p.far.frames == 1);
+	assert_int_equal(w.status, 0);
+	assert_memory_equal(dst, want, 8 * MIB);
+	vrig_free(r);
+	free(src);
+	free(dst);
+	free(want);
+	free(iov);
+}
+
+/* @p's write was refused, and that is all that happened. */
+static void expect_refused(struct vrig *r, struct pair *p, struct vwrite *w,
+			   struct pair *other)
+{
+	int frames = other->far.frames;
+
+	vrig_until(r, w->done && p->near.closed && p->far.closed);
+	assert_int_equal(w->status, -EREMOTEIO);
+	assert_int_equal(p->near.err, -EREMOTEIO);
+	assert_int_equal(p->far.err, -EACCES);
+	assert_int_equal(p->far.frames, 0);
+	assert_int_equal(vside_send(&other->near, 3, 64), 0);
+	vrig_until(r, other->far.frames == frames + 1);
+	assert_int_equal(other->near.closed + other->far.closed, 0);
+}
+
+static void refused(void **state)
+{
+	struct pair a, b;
+	struct vrig *r = start(&a, 7);
+	unsigned char *src = vmem(MIB, 0x55);
+	unsigned char *dst = vmem(3 * MIB, 0xee);
+	struct kvs_grant_key gone;
+	struct vgrant v, other;
+	struct vwrite w;
+
+	(void)state;
+	memset(&b, 0, sizeof(b));
+	r->owner = 8;
+	vrig_pair(r, &b.near, &b.far);
+	vgrant_open(r, &v, 7, dst + MIB, MIB);
+	vgrant_open(r, &other, 8, dst, MIB);
+
+	/* the key of another owner */
+	assert_int_equal(vside_write(&a.near, &w, src, 4096, key(&other), 0),
+			 0);
+	expect_refused(r, &a, &w, &b);
+	assert_true(vall(dst, 0xee, 3 * MIB));
+
+	/* its owner may, up to the last byte */
+	assert_int_equal(vside_write(&b.near, &w, src, MIB, key(&other), 0), 0);
+	vrig_until(r, w.done);
+	assert_int_equal(w.status, 0);
+	assert_true(vall(dst, 0x55, MIB));
+	memset(dst, 0xee, MIB);
+
+	/* one byte behind, one before, all behind */
+	r->owner = 7;
+	memset(&a, 0, sizeof(a));
+	vrig_pair(r, &a.near, &a.far);
+	assert_int_equal(
+		vside_write(&a.near, &w, src, 4096, key(&v), MIB - 4095), 0);
+	expect_refused(r, &a, &w, &b);
+	assert_true(vall(dst + 2 * MIB, 0xee, MIB));
+	memset(&a, 0, sizeof(a));
+	vrig_pair(r, &a.near, &a.far);
+	assert_int_equal(
+		vside_write(&a.near, &w, src, 2, key(&v), (uint64_t)-1), 0);
+	expect_refused(r, &a, &w, &b);
+	memset(&a, 0, sizeof(a));
+	vrig_pair(r, &a.near, &a.far);
+	assert_int_equal(vside_write(&a.near, &w, src, 1, key(&v), MIB), 0);
+	expect_refused(r, &a, &w, &b);
+	assert_true(vall(dst, 0xee, MIB));
+	assert_true(vall(dst + 2 * MIB, 0xee, MIB));
+
+	/* a closed one, its memory granted anew or not */
+	memset(&a, 0, sizeof(a));
+	vrig_pair(r, &a.near, &a.far);
+	gone = *key(&v);
+	vgrant_close(r, &v);
+	assert_int_equal(v.close_status, 0);
+	assert_int_equal(v.proof, KVS_GRANT_INVALIDATED);
+	memset(dst + MIB, 0xee, MIB);
+	assert_int_equal(vside_write(&a.near, &w, src, 64, &gone, 0), 0);
+	expect_refused(r, &a, &w, &b);
+	assert_true(vall(dst, 0xee, 3 * MIB));
+
+	/* nobody of that owner is left */
+	vgrant_open(r, &v, 7, dst + MIB, MIB);
+	vgrant_close(r, &v);
+	assert_int_equal(v.proof, KVS_GRANT_TORN_DOWN);
+	vrig_free(r);
+	assert_int_equal(other.closed, 1);
+	assert_int_equal(other.proof, KVS_GRANT_TORN_DOWN);
+	free(src);
+	free(dst);
+}
+
+/* What is queued behind a refused write fails, and is never delivered. */
+static void queued_behind(void **state)
+{
+	struct pair a, b;
+	struct vrig *r = start(&a, 7);
+	unsigned char *src = vmem(MIB, 0x55);
+	unsigned char *dst = vmem(MIB, 0xee);
+	struct vwrite w[4];
+	struct kvs_grant_key bad;
+	struct vgrant v;
+	int i;
+
+	(void)state;
+	memset(&b, 0, sizeof(b));
+	r->owner = 8;
+	vrig_pair(r, &b.near, &b.far);
+	vgrant_open(r, &v, 7, dst, MIB);
+	bad = *key(&v);
+	bad.rkey ^= 0x5a00;
+	for (i = 0; i < 4; i++)
+		assert_int_equal(vside_write(&a.near, &w[i], src, 65536,
+					     i == 1 ? &bad : key(&v),
+					     (uint64_t)i * 65536),
+				 0);
+	vrig_until(r, w[0].done && w[1].done && w[2].done && w[3].done &&
+			      a.near.closed && a.far.closed);
+	assert_int_equal(w[0].status, 0);
+	assert_int_equal(w[1].status, -EREMOTEIO);
+	assert_true(w[2].status < 0);
+	assert_true(w[3].status < 0);
+	assert_int_equal(a.far.frames, 1);
+	assert_true(vall(dst, 0x55, 65536));
+	assert_true(vall(dst + 65536, 0xee, MIB - 65536));
+	vrig_free(r);
+	free(src);
+	free(dst);
+}
+
+static void read_done(struct kvs_conn *c, struct kvs_read *rd, int status)
+{
+	(void)c;
+	*(int *)rd->user = status;
+}
+
+static void reads(void **state)
+{
+	struct pair p;
+	struct vrig *r = start(&p, 7);
+	unsigned char *there = vmem(3 * MIB, 0);
+	unsigned char *here = vmem(3 * MIB, 0xee);
+	struct kvs_read rd = { 0 };
+	struct vgrant v;
+	int status = 1;
+
+	(void)state;
+	vfill(there, 4, 3 * MIB);
+	vgrant_open(r, &v, 7, there, 3 * MIB);
+	rd.addr = here;
+	rd.len = 2 * MIB + 5;
+	rd.remote = *key(&v);
+	rd.remote.addr += 0;
+	rd.done = read_done;
+	rd.user = &status;
+	assert_int_equal(kvs_conn_read(p.near.c, &rd), 0);
+	vrig_until(r, status != 1);
+	assert_int_equal(status, 0);
+	assert_true(vmatches(here, 4, 2 * MIB + 5));
+	assert_true(vall(here + 2 * MIB + 5, 0xee, MIB - 5));
+	/* more than was granted */
+	status = 1;
+	rd.len = 3 * MIB;
+	rd.remote.addr++;
+	assert_int_equal(kvs_conn_read(p.near.c, &rd), 0);
+	vrig_until(r, status != 1 && p.near.closed && p.far.closed);
+	assert_int_equal(status, -EREMOTEIO);
+	vrig_free(r);
+	free(there);
+	free(here);
+}
+
+static size_t written(const unsigned char *p, size_t n)
+{
+	size_t lo = 0, hi = n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (p[mid] == 0xee)
+			hi = mid;
+		else
+			lo = mid + 1;
+	}
+	return lo;
+}
+
+/* The writer on a thread of its own: on the test's own, a soft device would
+ * place everything before the call that posts it returns. */
+struct writer {
+	struct vrig r; /* near only */
+	struct vside near;
+	struct vwrite w;
+	unsigned char *src;
+	uint64_t len;
+	struct kvs_grant_key key;
+	pthread_t thread;
+	_Atomic int go; /* 1: connect, 2: write; 0: done with it */
+	_Atomic int connected;
+	_Atomic int stop;
+};
+
+static void *writer_main(void *arg)
+{
+	struct writer *wr = arg;
+
+	while (!wr->stop) {
+		if (wr->go == 1) {
+			memset(&wr->near, 0, sizeof(wr->near));
+			vrig_connect(&wr->r, &wr->near);
+			wr->go = 0;
+		} else if (wr->go == 2) {
+			assert_int_equal(vside_write(&wr->near, &wr->w, wr->src,
+						     wr->len, &wr->key, 0),
+					 0);
+			wr->go = 3;
+		} else if (wr->go == 3 && wr->w.done) {
+			wr->go = 0;
+		}
+		kvs_transport_poll(wr->r.near, 1000000);
+		wr->connected = wr->near.frames == 1 && !wr->near.closed;
+	}
+	return NULL;
+}
+
+static void writer_pair(struct vrig *r, struct writer *wr, struct vside *far)
+{
+	int fd;
+
+	memset(far, 0, sizeof(*far));
+	wr->connected = 0;
+	wr->go = 1;
+	fd = accept4(r->listener, NULL, NULL, SOCK_CLOEXEC);
+	vrig_adopt(r, fd, far);
+	vrig_until(r, wr->connected);
+}
+
+/* A writer that goes on: after closed(0) nothing of what it launched lands. */
+static void revoked_in_flight(void **state)
+{
+	enum { LEN = 8 * MIB };
+	const char *env = getenv("KVS_TEST_ROUNDS");
+	int rounds = env ? atoi(env) : 20;
+	unsigned char *dst = vmem(LEN, 0xee);
+	unsigned char *copy = vmem(LEN, 0);
+	struct vrig *r = vrig_new(NULL, NULL);
+	struct writer wr = { .src = vmem(LEN, 0x55), .len = LEN };
+	struct vside far;
+	struct kvs_mem *m;
+	struct vgrant v;
+	char err[256];
+	int i, cut = 0;
+
+	(void)state;
+	wr.r = *r;
+	wr.r.far = NULL;
+	r->near = NULL;
+	r->owner = 7;
+	assert_int_equal(kvs_transport_register(wr.r.near, wr.src, LEN, &m, err,
+						sizeof(err)),
+			 0);
+	assert_int_equal(pthread_create(&wr.thread, NULL, writer_main, &wr), 0);
+	writer_pair(r, &wr, &far);
+	for (i = 0; i < rounds; i++) {
+		size_t want = LEN / 64 * (size_t)(1 + i * 7 % 40);
+
+		memset(dst, 0xee, LEN);
+		vgrant_open(r, &v, 7, dst, LEN);
+		wr.key = *key(&v);
+		wr.go = 2;
+		vrig_until(r, ((volatile unsigned char *)dst)[want] != 0xee);
+		vgrant_close(r, &v);
+		memcpy(copy, dst, LEN);
+		assert_int_equal(v.close_status, 0);
+		assert_int_equal(v.proof, KVS_GRANT_INVALIDATED);
+		cut += written(copy, LEN) < LEN;
+		vrig_until(r, !wr.go);
+		vrig_for(r, 20000000);
+		assert_memory_equal(dst, copy, LEN);
+		if (wr.connected && !far.closed)
+			continue;
+		/* it paid with its connection */
+		vrig_until(r, far.closed && !wr.connected);
+		assert_int_equal(far.err, -EACCES);
+		writer_pair(r, &wr, &far);
+	}
+	printf("%d rounds, %d cut in flight\n", rounds, cut);
+	wr.stop = 1;
+	pthread_join(wr.thread, NULL);
+	kvs_transport_destroy(wr.r.near);
+	vrig_free(r);
+	free(dst);
+	free(wr.src);
+	free(copy);
+}
+
+/* The transport ends with writes under way: then, too, nothing lands. */
+static void destroyed_in_flight(void **state)
+{
+	enum { LEN = 8 * MIB };
+	unsigned char *dst = vmem(LEN, 0xee);
+	unsigned char *src = vmem(LEN, 0x55);
+	unsigned char *copy = vmem(LEN, 0);
+	struct pair p;
+	struct vrig *r = start(&p, 7);
+	struct vgrant v;
+	struct vwrite w;
+
+	(void)state;
+	vgrant_open(r, &v, 7, dst, LEN);
+	assert_int_equal(vside_write(&p.near, &w, src, LEN, key(&v), 0), 0);
+	vrig_until(r, ((volatile unsigned char *)dst)[MIB] != 0xee);
+	kvs_transport_destroy(r->far);
+	r->far = NULL;
+	memcpy(copy, dst, LEN);
+	assert_int_equal(p.far.closed, 1);
+	assert_int_equal(v.closed, 1);
+	assert_int_equal(v.close_status, 0);
+	assert_int_equal(v.proof, KVS_GRANT_TORN_DOWN);
+	vrig_until(r, w.done && p.near.closed);
+	assert_true(w.status < 0);
+	assert_memory_equal(dst, copy, LEN);
+	vrig_free(r);
+	free(dst);
+	free(src);
+	free(copy);
+}
+
+static void closed_while_opening(void **state)
+{
+	struct pair p;
+	struct vrig *r = start(&p, 7);
+	unsigned char *dst = vmem(MIB, 0);
+	struct vgrant v;
+
+	(void)state;
+	vgrant_begin(r, &v, 7, dst, MIB);
+	kvs_grant_close(v.g);
+	vrig_until(r, v.closed);
+	assert_int_equal(v.opened, 0);
+	assert_int_equal(v.close_status, 0);
+	/* memory that is not there cannot be granted */
+	vgrant_begin(r, &v, 7, (void *)4096, MIB);
+	vrig_until(r, v.opened);
+	assert_true(v.open_status < 0);
+	/* what is opening when all ends was opened, and closed, or neither */
+	vgrant_begin(r, &v, 7, dst, MIB);
+	vrig_free(r);
+	assert_int_equal(v.opened, 1);
+	assert_int_equal(v.open_status, v.closed ? 0 : -ESHUTDOWN);
+	free(dst);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(write_lands),
+		cmocka_unit_test(scattered),
+		cmocka_unit_test(refused),
+		cmocka_unit_test(queued_behind),
+		cmocka_unit_test(reads),
+		cmocka_unit_test(revoked_in_flight),
+		cmocka_unit_test(destroyed_in_flight),
+		cmocka_unit_test(closed_while_opening),
+	};
+
+	vrig_main();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
