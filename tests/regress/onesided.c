@@ -400,6 +400,38 @@ static void grant_that_cannot_be_closed(void **state)
 	}
 }
 
+/* ---- SEALING --------------------------------------------------------------- */
+
+/* Everything is there and the grant is being closed: an abort now is one like
+ * any other, and a second one finds nothing (sgl-project/sglang#17483). */
+static void aborted_while_sealing(void **state)
+{
+	struct op_grant *a;
+	struct op_writer *w;
+
+	(void)state;
+	op_up(g, 64);
+	w = op_writer(g, 0);
+	op_admit(g, 0, 1, 0, 32);
+	a = op_open(w, 1, 32);
+	strike(KVS_LOOP_CLOSE, KVS_LOOP_DELAY, 0, 1, KVS_NSEC_PER_SEC);
+	send_rest(w, a, 0, 32, 0xaa);
+	assert_int_equal(op_status(g, 0), KVS_STATUS_SEALING);
+	op_packet(g, KVS_PACKET_ABORT, 0);
+	op_packet(g, KVS_PACKET_ABORT, 0);
+	assert_int_equal(op_status(g, 0), KVS_STATUS_FAILED);
+	assert_int_equal(g->node.worker->stats.failures[KVS_CAUSE_ENGINE_ABORT],
+			 1);
+	assert_int_equal(op_bytes(g, KVS_EXTENT_HELD), 32 * OP_PAGE);
+	op_say(w, KVS_WIRE_ABORT_ACK, a);
+	/* its word alone is not enough: the grant may still be open */
+	assert_int_equal(op_bytes(g, KVS_EXTENT_HELD), 32 * OP_PAGE);
+	op_advance(g, KVS_NSEC_PER_SEC);
+	assert_int_equal(op_bytes(g, KVS_EXTENT_FREE), 64 * OP_PAGE);
+	assert_int_equal(w->completes, 0);
+	op_down(g);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -410,6 +442,7 @@ int main(void)
 		cmocka_unit_test(old_keys_reach_nothing),
 		cmocka_unit_test(all_end_before_the_connection),
 		cmocka_unit_test(grant_that_cannot_be_closed),
+		cmocka_unit_test(aborted_while_sealing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
