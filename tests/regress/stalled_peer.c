@@ -172,7 +172,8 @@ static void is_stopped(void **state)
 	int fd;
 
 	(void)state;
-	start("300ms", "60s");
+	start("500ms", "60s");
+	ps_down(good); /* or a slow machine loses it meanwhile */
 	snprintf(port, sizeof(port), "%u", g->port);
 	for (uint32_t i = 0; i < ROOMS; i++)
 		admit(&r[i], i, "bad", 1 + i);
@@ -180,6 +181,7 @@ static void is_stopped(void **state)
 	rig_child_said(fd);
 	assert_int_equal(kill(pid, SIGSTOP), 0);
 	began = rig_now();
+	ps_up(good, g->port, "good", 0, 1, &ps_one_layer);
 	abort_all();
 	serve_good("while it is stopped");
 	/* the good one goes on answering */
