@@ -82,12 +82,17 @@ void rig_set(struct rig *g, const char *name, const char *value)
 
 void rig_up(struct rig *g)
 {
-	char err[512] = "";
+	char err[512] = "", number[16];
+	int node;
 
 	kvs_log_set_sink(rig_sink, g);
 	g->snap = calloc(1, sizeof(*g->snap));
 	assert_non_null(g->snap);
 	assert_int_equal(kvs_topology_load(NULL, &g->topo), 0);
+	/* one pool, also on a machine with several nodes */
+	assert_int_equal(kvs_topology_auto_node(g->topo, -1, &node), 0);
+	snprintf(number, sizeof(number), "%d", node);
+	rig_set(g, "pool.nodes", number);
 	if (kvs_service_create(&g->set, g->topo, NULL, NULL, &g->svc, err,
 			       sizeof(err)))
 		fail_msg("service: %s", err);
