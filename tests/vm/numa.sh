@@ -28,7 +28,9 @@ machine() # NAME OPTIONS...
 	esac
 }
 
-machine two --numa 800:1,800:1 --nic 0 --nic 1
+# A page of 1 GiB can only be reserved at boot.
+machine two --numa 800:1,1900:1 --nic 0 --nic 1 \
+	--append 'hugepagesz=1G hugepages=1:1 hugepagesz=2M'
 # 0 and 1 have both; 2 has no memory, 3 no CPUs; 1 is the next to both.
 machine four --numa 700:1,700:1,0:1,700:0 --nic 1 --nic 2 --nic 3 \
 	--distance 0:1:21 --distance 2:0:30 --distance 2:1:15 \

@@ -19,6 +19,7 @@ import time
 
 PAGE = 4096
 MIB = 1 << 20
+GIB = 1 << 30
 SECONDS = 60
 POOL = 48 * MIB
 CGROUPS = "/sys/fs/cgroup"
@@ -84,18 +85,19 @@ def mappings(pid):
 class Daemon:
     """A kvstaged with these settings, below a command or in a cgroup."""
 
-    def __init__(self, *settings, prefix=(), cgroup=None):
+    def __init__(self, *settings, size=POOL, prefix=(), cgroup=None):
         def enter():
             if cgroup:
                 with open(cgroup + "/cgroup.procs", "w") as f:
                     f.write("0")
 
+        self.size = size
         self.ctl = tmp + "/ctl"
         self.engine = tmp + "/engine"
         self.log = tmp + "/log"
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
-                [*prefix, tools + "/kvstaged", "--pool-size", str(POOL),
+                [*prefix, tools + "/kvstaged", "--pool-size", str(size),
                  "--ctl-socket", self.ctl, "--engine-socket", self.engine,
                  "--listen-address", "127.0.0.1:0", "--http-address", "off",
                  *settings], stdout=log, stderr=log, preexec_fn=enter)
@@ -154,7 +156,7 @@ def pools(what, want, daemon):
             what, pool, node, size // MIB, step // 1024, here,
             sum(rest.values())))
         equal(what + ": pages elsewhere", rest, {})
-        equal(what + ": bytes on the node", here * step, POOL)
+        equal(what + ": bytes on the node", here * step, daemon.size)
         # numa_maps counts a huge page as one
         equal(what + ": numa_maps", seen, pages)
     equal(what + ": pools", [(g[0], g[1], g[3]) for g in got], sorted(want))
@@ -217,7 +219,8 @@ def engine(daemon, what, want, node, *pci):
                          stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                          text=True)
     if check(e.stdout.readline() == "admitted\n", what + ": not admitted"):
-        at = [p["node"] for p in daemon.ask("pools") if p["free"] < POOL]
+        at = [p["node"] for p in daemon.ask("pools")
+              if p["free"] < p["configured"]]
         equal(what + ": memory on", at, [want])
         said = [x.split("rooms on ")[1] for x in daemon.said().splitlines()
                 if "engine_at (pid" in x][-1]
@@ -255,8 +258,10 @@ def two():
     place("cpuset: CPU 0, memory 1", receive(1), cgroup=far)
     Daemon("--pool-nodes", "0", cgroup=small).refused(
         "pool on node 0, cpuset has 1", "mems_allowed is 1")
-    Daemon("--pool-nodes", "1", "--pool-size", "900M").refused(
-        "900 MiB on a node of 800", "NUMA node 1")
+    Daemon("--pool-nodes", "0", size=900 * MIB).refused(
+        "900 MiB on a node of 800", "NUMA node 0")
+    place("1 GiB of node 1", receive(1, page=GIB), "--pool-nodes", "1",
+          size=GIB)
 
     count = POOL // (2 * MIB)
     huge(0, count + 4)
