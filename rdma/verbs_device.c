@@ -3,14 +3,15 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/err.h"
 #include "lib/log.h"
+#include "lib/units.h"
 #include "rdma/verbs_internal.h"
 
 #define GIDS_MAX 256
@@ -37,11 +38,14 @@ static int read_node(const char *fmt, const char *name)
 {
 	char path[256];
 	char buf[32];
+	uint64_t node;
 
 	snprintf(path, sizeof(path), fmt, name);
-	if (read_line(path, buf, sizeof(buf)))
+	/* "-1" is not known either */
+	if (read_line(path, buf, sizeof(buf)) || kvs_parse_u64(buf, &node) ||
+	    node > INT_MAX)
 		return -1;
-	return atoi(buf);
+	return (int)node;
 }
 
 /* A soft device has no device of its own, but a netdev under it. */

@@ -156,6 +156,7 @@ static void defaults(void **state)
 {
 	struct kvs_transport *t;
 	char text[256] = "";
+	int rc;
 
 	(void)state;
 	assert_int_equal(kvs_tcp_create(NULL, &t, text, sizeof(text)), 0);
@@ -163,8 +164,13 @@ static void defaults(void **state)
 	printf("auto: %s\n", kvs_transport_name(t));
 	kvs_transport_destroy(t);
 	kvs_transport_destroy(NULL);
-	assert_int_equal(kvs_verbs_create(NULL, &t, text, sizeof(text)),
-			 -EOPNOTSUPP);
+	/* not built, or nothing to use: either way it says so */
+	rc = kvs_verbs_create(NULL, NULL, &t, text, sizeof(text));
+	if (!rc) {
+		kvs_transport_destroy(t);
+		return;
+	}
+	assert_true(rc == -EOPNOTSUPP || rc == -ENODEV);
 	assert_non_null(strstr(text, "verbs"));
 }
 

@@ -382,7 +382,7 @@ static void revoked_in_flight(void **state)
 {
 	enum { LEN = 8 * MIB };
 	const char *env = getenv("KVS_TEST_ROUNDS");
-	int rounds = env ? atoi(env) : 20;
+	int rounds = env ? (int)strtol(env, NULL, 10) : 20;
 	unsigned char *dst = vmem(LEN, 0xee);
 	unsigned char *copy = vmem(LEN, 0);
 	struct vrig *r = vrig_new(NULL, NULL);
