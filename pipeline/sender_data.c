@@ -480,6 +480,7 @@ static bool push_one(struct kvs_send_worker *w)
 		.layout = w->s->layout,
 		.buffers = w->s->buffers,
 		.rank = w->s->rank,
+		.whole = w->s->one_sided,
 	};
 	struct kvs_send_chunk *k;
 	struct kvs_send_slot *sl;

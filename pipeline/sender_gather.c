@@ -39,8 +39,10 @@ static bool next_aux(struct kvs_gather *g, const struct kvs_gather_map *map,
 		     struct iovec *iov, struct kvs_msg_chunk *ret_chunk,
 		     size_t *ret_n)
 {
-	uint64_t len = min_u64(g->n - g->at, map->chunk_max);
+	uint64_t len = g->n - g->at;
 
+	if (!map->whole)
+		len = min_u64(len, map->chunk_max);
 	if (!len)
 		return false;
 	ret_chunk->extent = map->n_extents - 1;
@@ -114,6 +116,8 @@ bool kvs_gather_next(struct kvs_gather *g, const struct kvs_gather_map *map,
 		extent = map->n_extents - 1;
 	}
 	len = min_u64(left, map->chunk_max);
+	if (map->whole && len < item_len)
+		len = item_len;
 	/* Whole items where a chunk holds any: fewer odd edges. */
 	if (len < left && (in + len) / item_len > 0)
 		len = (in + len) / item_len * item_len - in;

@@ -74,6 +74,9 @@ struct kvs_gather_map {
 	uint32_t first_layer;
 	uint32_t n_layers;
 	uint64_t chunk_max; /* bytes, not 0 */
+	/* One-sided: the last bytes of an item stand for all of it (R9), so
+	 * none is cut, even when it is longer than chunk_max. */
+	bool whole;
 };
 
 /**

@@ -73,6 +73,19 @@ static int chunk_place(const struct kvs_room *r, const struct kvs_room_rank *k,
 	return 0;
 }
 
+/* R9: of what a rank wrote by itself only the last bytes of each item are
+ * looked at, and they stand for an item that was written at once. */
+static bool chunk_whole(const struct kvs_room *r, const struct kvs_msg_chunk *m)
+{
+	const struct kvs_layout *l = r->geo.layout;
+	uint32_t item;
+
+	if (m->kind == KVS_KIND_AUX)
+		return m->len == r->geo.aux_len;
+	item = l->buffers[kvs_layout_find(l, m->kind, m->layer)].item_len;
+	return m->offset % item == 0 && m->len % item == 0;
+}
+
 /* Where the same chunk lies in the stream that the rank's digest is of. */
 static int chunk_stream(const struct kvs_room_rank *k,
 			const struct kvs_msg_chunk *m, uint64_t *ret_at)
@@ -136,6 +149,10 @@ static int chunk_claim(struct kvs_worker *w, uint64_t session,
 	if (chunk_place(r, k, m, ret_off) || chunk_stream(k, m, ret_stream))
 		return receive_violation(w, session, KVS_PROTO_RANGE,
 					 "chunk outside what was granted",
+					 ret_reason);
+	if (written && !chunk_whole(r, m))
+		return receive_violation(w, session, KVS_PROTO_RANGE,
+					 "a page was written in pieces",
 					 ret_reason);
 	ret = kvs_ranges_add(&r->claimed,
 			     kvs_room_linear(r, m->extent, *ret_off), m->len);

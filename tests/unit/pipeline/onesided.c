@@ -333,6 +333,39 @@ static void digest_of_what_arrived(void **state)
 	}
 }
 
+/* The end of a page is looked at for all of it, so that a first half that was
+ * lost would not be seen: pages are written whole. */
+static void page_in_pieces(void **state)
+{
+	static const struct {
+		uint64_t offset;
+		uint32_t len;
+	} piece[] = {
+		{ 0, OS_ITEM / 2 },
+		{ OS_ITEM / 2, OS_ITEM / 2 },
+		{ OS_ITEM - 1, OS_ITEM + 1 },
+		{ 0, 2 * OS_ITEM - 8 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < KVS_ARRAY_SIZE(piece); i++) {
+		os_up(&g, PAGES, 1, NULL);
+		os_admit(&g, 1, 1, 4);
+		os_claim_part(&g, 1, 0, 1, 0, piece[i].offset, piece[i].len);
+		os_run(&g, 0);
+		assert_true(g.closed_sessions > 0);
+		assert_int_equal(
+			g.n.worker->stats.protocol_errors[KVS_PROTO_RANGE], 1);
+		os_end(&g);
+	}
+	os_up(&g, PAGES, 1, NULL);
+	os_admit(&g, 1, 1, 4);
+	os_claim_part(&g, 1, 0, 1, 0, 0, 2 * OS_ITEM);
+	os_run(&g, 0);
+	assert_int_equal(g.closed_sessions, 0);
+	os_end(&g);
+}
+
 /* The node ends with a grant open: nothing leaks, nothing asserts. */
 static void ends_with_open_grants(void **state)
 {
@@ -357,6 +390,7 @@ int main(void)
 		cmocka_unit_test(aborted_while_opening),
 		cmocka_unit_test(cannot_be_granted),
 		cmocka_unit_test(lies_about_ranges),
+		cmocka_unit_test(page_in_pieces),
 		cmocka_unit_test(digest_of_what_arrived),
 		cmocka_unit_test(ends_with_open_grants),
 	};

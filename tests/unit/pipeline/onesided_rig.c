@@ -519,10 +519,19 @@ void os_write(struct os_rig *g, unsigned int slot, unsigned int rank,
 void os_claim(struct os_rig *g, unsigned int slot, unsigned int rank,
 	      unsigned int buffer, unsigned int page)
 {
+	os_claim_part(g, slot, rank, buffer, page, 0, OS_ITEM);
+}
+
+void os_claim_part(struct os_rig *g, unsigned int slot, unsigned int rank,
+		   unsigned int buffer, unsigned int page, uint64_t offset,
+		   uint32_t len)
+{
 	_Alignas(8) unsigned char buf[KVS_DATA_FRAME];
 	struct kvs_msg m;
 
 	chunk_msg(g, slot, rank, buffer, page, &m);
+	m.chunk.offset += offset;
+	m.chunk.len = len;
 	assert_int_equal(kvs_wire_encode(&m, buf, sizeof(buf)), KVS_DATA_FRAME);
 	assert_int_equal(kvs_conn_send(g->w[g->room[slot].first + rank].c,
 				       (const struct kvs_frame *)buf),

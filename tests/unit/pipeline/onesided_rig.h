@@ -115,6 +115,10 @@ void os_write(struct os_rig *g, unsigned int slot, unsigned int rank,
 	      unsigned int buffer, unsigned int page, unsigned int seed);
 void os_claim(struct os_rig *g, unsigned int slot, unsigned int rank,
 	      unsigned int buffer, unsigned int page);
+/* Reported only, and not all of the page. */
+void os_claim_part(struct os_rig *g, unsigned int slot, unsigned int rank,
+		   unsigned int buffer, unsigned int page, uint64_t offset,
+		   uint32_t len);
 /* All of the rank's pages but [skip, skip + n_skip), and LAST. */
 void os_write_all(struct os_rig *g, unsigned int slot, unsigned int rank,
 		  unsigned int seed, unsigned int skip, unsigned int n_skip);

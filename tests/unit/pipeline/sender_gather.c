@@ -208,6 +208,40 @@ static void chunks_hold_whole_items_where_they_can(void **state)
 	assert_int_equal(c.offset, 96);
 }
 
+/* One-sided: no item is cut, however short the chunks are. */
+static void whole_items_only(void **state)
+{
+	static unsigned char src[48 * 8], aux[50];
+	void *bases[N_BUFFERS] = { src };
+	uint32_t list[] = { 0, 2, 4, 6 };
+	struct kvs_gather_map map = { .layout = &layout,
+				      .buffers = bases,
+				      .extent_pages = 8,
+				      .n_extents = 1,
+				      .n_layers = 1,
+				      .chunk_max = 7,
+				      .whole = true };
+	struct kvs_gather g = { .what = KVS_GATHER_PAGES,
+				.n = 4,
+				.items = list };
+	struct kvs_gather a = { .what = KVS_GATHER_AUX,
+				.n = sizeof(aux),
+				.data = aux };
+	struct kvs_msg_chunk c;
+	struct iovec iov[8];
+	size_t n;
+
+	(void)state;
+	for (unsigned int i = 0; i < 4; i++) {
+		assert_true(kvs_gather_next(&g, &map, iov, 8, &c, &n));
+		assert_int_equal(c.offset, 48 * i);
+		assert_int_equal(c.len, 48);
+	}
+	assert_true(kvs_gather_next(&a, &map, iov, 8, &c, &n));
+	assert_int_equal(c.len, sizeof(aux));
+	assert_false(kvs_gather_next(&a, &map, iov, 8, &c, &n));
+}
+
 static void state_and_aux_go_to_the_last_extent(void **state)
 {
 	static unsigned char src[9 * 8], aux[50];
@@ -310,6 +344,7 @@ int main(void)
 		cmocka_unit_test(pages_land_once_at_their_place),
 		cmocka_unit_test(neighbours_are_one_piece),
 		cmocka_unit_test(chunks_hold_whole_items_where_they_can),
+		cmocka_unit_test(whole_items_only),
 		cmocka_unit_test(state_and_aux_go_to_the_last_extent),
 		cmocka_unit_test(past_keeps_poison_and_forgets_the_rest),
 		cmocka_unit_test(past_that_overflows_trusts_nobody),
