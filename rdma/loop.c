@@ -355,10 +355,21 @@ static uint64_t ep_next(const struct loop_ep *ep)
 	return next;
 }
 
-uint64_t kvs_fabric_next(const struct kvs_fabric *f)
+uint64_t kvs_loop_next(const struct kvs_transport *t)
+{
+	return ep_next(kvs_loop_ep_of(t));
+}
+
+uint64_t kvs_fabric_next_wire(const struct kvs_fabric *f)
 {
 	const struct loop_slot *s = kvs_loop_heap_first(&f->wire);
-	uint64_t next = s ? s->due : KVS_TIME_NEVER;
+
+	return s ? s->due : KVS_TIME_NEVER;
+}
+
+uint64_t kvs_fabric_next(const struct kvs_fabric *f)
+{
+	uint64_t next = kvs_fabric_next_wire(f);
 	const struct loop_ep *ep;
 
 	kvs_list_for_each_entry(ep, &f->eps, node) {
@@ -588,6 +599,7 @@ int kvs_fabric_create(const struct kvs_fabric_opts *o, struct kvs_fabric **ret)
 	f->one_sided = o->one_sided;
 	f->fault = o->fault;
 	f->crashed = o->crashed;
+	f->placed = o->placed;
 	f->arg = o->arg;
 	kvs_rng_init(&f->rng, o->seed);
 	kvs_list_init(&f->eps);

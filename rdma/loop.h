@@ -135,6 +135,22 @@ struct kvs_loop_event_info {
 	uint64_t *at;
 };
 
+/**
+ * struct kvs_loop_placed - bytes that are about to be written to memory
+ * @frame: in front of the payload; NULL for a one-sided write and for a read
+ * @remote: of a one-sided write or a read; NULL for a payload
+ * @read: the far side's bytes come to whoever asked for them
+ * @addr: where to; NULL: phantom memory
+ * @len: bytes
+ */
+struct kvs_loop_placed {
+	const struct kvs_frame *frame;
+	const struct kvs_grant_key *remote;
+	bool read;
+	void *addr;
+	uint64_t len;
+};
+
 /* Counters of a fabric. */
 struct kvs_loop_faults {
 	uint64_t n[KVS_LOOP_FAULT_MAX]; /* took effect, by kind */
@@ -155,7 +171,9 @@ struct kvs_loop_faults {
  *         event does nothing), or negative: as the plan draws
  * @crashed: an endpoint was killed by CRASH. May be NULL. It may kill others
  *           (kvs_fabric_kill()), and do nothing else to the fabric
- * @arg: for both
+ * @placed: told of every piece just before it is written. May be NULL. It does
+ *          nothing to the fabric
+ * @arg: for all three
  */
 struct kvs_fabric_opts {
 	uint64_t seed;
@@ -164,6 +182,7 @@ struct kvs_fabric_opts {
 	struct kvs_loop_plan plan;
 	int (*fault)(void *arg, const struct kvs_loop_event_info *e);
 	void (*crashed)(void *arg, struct kvs_transport *t);
+	void (*placed)(void *arg, const struct kvs_loop_placed *p);
 	void *arg;
 };
 
@@ -196,6 +215,10 @@ int kvs_loop_connect(struct kvs_transport *t, const char *name,
 int kvs_loop_addr(const char *endpoint, struct kvs_addr *ret);
 /* Earliest due event, ns, KVS_TIME_NEVER if none: advance the clock to it. */
 uint64_t kvs_fabric_next(const struct kvs_fabric *f);
+/* The same, of one endpoint: when its poll has something to handle. And of the
+ * one-sided writes and reads: when kvs_fabric_run() has. */
+uint64_t kvs_loop_next(const struct kvs_transport *t);
+uint64_t kvs_fabric_next_wire(const struct kvs_fabric *f);
 /*
  * Move the one-sided writes and reads that are due, as any poll does, without
  * a callback. Return: how many pieces.

@@ -305,6 +305,8 @@ static void deliver_data(struct loop_conn *c)
 	if (c->rx_drop) {
 		c->c.t->stats.rx_dropped += n;
 	} else {
+		kvs_loop_placing(f, (const void *)tx->frame, NULL, false,
+				 (char *)c->rx.addr + c->rx.got, n);
 		kvs_loop_copy(tx, e->pos, (char *)c->rx.addr + c->rx.got, n);
 		c->rx.got += n;
 		c->c.t->stats.rx_bytes += n;

@@ -159,6 +159,7 @@ struct kvs_fabric {
 	struct kvs_loop_faults faults;
 	int (*fault)(void *arg, const struct kvs_loop_event_info *e);
 	void (*crashed)(void *arg, struct kvs_transport *t);
+	void (*placed)(void *arg, const struct kvs_loop_placed *p);
 	void *arg;
 	uint64_t nr; /* events launched */
 	struct kvs_rng rng;
@@ -181,6 +182,17 @@ static inline struct loop_conn *kvs_loop_conn_of(struct kvs_conn *c)
 static inline uint64_t kvs_loop_now(const struct kvs_fabric *f)
 {
 	return kvs_clock_now(f->clock);
+}
+
+static inline void kvs_loop_placing(const struct kvs_fabric *f,
+				    const struct kvs_frame *frame,
+				    const struct kvs_grant_key *remote,
+				    bool read, void *addr, uint64_t len)
+{
+	const struct kvs_loop_placed p = { frame, remote, read, addr, len };
+
+	if (f->placed)
+		f->placed(f->arg, &p);
 }
 
 static inline struct loop_ep *kvs_loop_ep_of(const struct kvs_transport *t)

@@ -394,10 +394,14 @@ static void land(struct loop_conn *c, const struct loop_event *e, void *there,
 		 uint64_t n)
 {
 	struct kvs_fabric *f = c->f;
+	void *to = there;
 
+	if (e->rd)
+		to = (char *)e->rd->addr + e->pos;
+	kvs_loop_placing(f, NULL, &e->remote, e->rd != NULL, to, n);
 	if (e->rd) {
 		if (there)
-			kvs_dma_move((char *)e->rd->addr + e->pos, there, n);
+			kvs_dma_move(to, there, n);
 		c->peer->c.t->stats.rx_bytes += n;
 		return;
 	}
