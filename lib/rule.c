@@ -20,7 +20,7 @@ static const struct {
 #undef KVS_RULE_AT
 };
 
-static int switch_off(const char *name)
+int kvs_rule_off(const char *name)
 {
 	uint64_t bits = 0;
 
@@ -42,7 +42,7 @@ __attribute__((constructor)) static void read_environment(void)
 		return;
 	names = rest = strdup(env);
 	while ((name = names ? strsep(&rest, ",") : NULL)) {
-		if (!switch_off(name))
+		if (!kvs_rule_off(name))
 			continue;
 		/* a name that switches nothing would pass as a rule kept */
 		fprintf(stderr, "KVS_MUTATE_OFF: no rule %s\n", name);

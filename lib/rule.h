@@ -29,6 +29,8 @@ enum kvs_rule {
 #endif
 /* bit of each place that is switched off; constant after start */
 extern uint64_t kvs_rules_off;
+/* Take a rule or a place out, by name: 0, -1 there is none such. */
+int kvs_rule_off(const char *name);
 #define KVS_RULE(rule, place) \
 	(!(kvs_rules_off >> KVS_RULE_##rule##_##place & 1))
 #else
