@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Between the daemon's parts: the linker sends calls of the functions below
+ * here first (-Wl,--wrap). Each is noted with the state of the room it meets,
+ * checked against what must be, and passed on.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "tools/sim/sim.h"
+
+struct sim *sim_now;
+
+#define REAL(ret, name, ...)            \
+	ret __real_##name(__VA_ARGS__); \
+	ret __wrap_##name(__VA_ARGS__)
+
+static void seen(const struct kvs_room *r, enum sim_event e)
+{
+	unsigned int st = r ? r->state : SIM_STATE_GONE;
+
+	sim_now->cover->pair[st][e]++;
+	sim_note(sim_now, r ? r->id : 0, sim_state_name(st), "%s",
+		 sim_event_name[e]);
+}
+
+static struct kvs_room *room_of(struct kvs_worker *w, uint64_t generation)
+{
+	return generation ? kvs_u64map_get(&w->rooms, generation) : NULL;
+}
+
+/* ---- memory -------------------------------------------------------------- */
+
+static void own(struct kvs_room *r)
+{
+	struct sim *w = sim_now;
+
+	for (uint32_t i = 0; i < r->ext.n; i++) {
+		const struct kvs_extent *e = &r->ext.v[i];
+
+		for (uint64_t at = 0; at < e->len; at += SIM_GRANULE) {
+			struct sim_shadow *s =
+				&w->shadow[(e->off + at) / SIM_GRANULE];
+
+			if (s->generation)
+				sim_fail(w,
+					 "R1: memory of generation %llu was "
+					 "given to generation %llu",
+					 (unsigned long long)s->generation,
+					 (unsigned long long)r->generation);
+			s->generation = r->generation;
+		}
+	}
+}
+
+REAL(int, kvs_pool_alloc, struct kvs_pool *p, const uint64_t *lens, uint32_t n,
+     struct kvs_extents *ret);
+int __wrap_kvs_pool_alloc(struct kvs_pool *p, const uint64_t *lens, uint32_t n,
+			  struct kvs_extents *ret)
+{
+	struct kvs_room *r = kvs_container_of(ret, struct kvs_room, ext);
+	int res = __real_kvs_pool_alloc(p, lens, n, ret);
+
+	if (res) {
+		seen(r, SIM_EV_NO_MEMORY);
+		return res;
+	}
+	seen(r, SIM_EV_MEMORY);
+	own(r);
+	return 0;
+}
+
+/* R13: of our own knowledge, and not the daemon's. */
+static void check_copies(const struct kvs_room *r)
+{
+	struct sim *w = sim_now;
+	const struct kvs_eng_room *x;
+
+	for (unsigned int i = 0; i < w->n_engines; i++) {
+		const struct sim_engine *g = &w->engine[i];
+
+		if (!g->e || !g->fe || g->fe->number != r->engine->number)
+			continue;
+		kvs_list_for_each_entry(x, &g->e->active, node)
+			if (x->phase == KVS_ENG_PHASE_COPYING &&
+			    x->ready_generation == r->generation &&
+			    kvs_device_query(g->dev, &x->copy) == -EINPROGRESS)
+				sim_fail(w,
+					 "R13: memory of generation %llu is "
+					 "released while it is copied",
+					 (unsigned long long)r->generation);
+	}
+}
+
+/* Nobody may be left who can reach it. */
+static void check_release(const struct kvs_room *r)
+{
+	struct sim *w = sim_now;
+
+	if (!kvs_list_empty(&r->drain.parties))
+		sim_fail(w,
+			 "R1: memory of generation %llu is released with "
+			 "%u parties alive",
+			 (unsigned long long)r->generation, r->drain.live);
+	check_copies(r);
+	if (!kvs_list_empty(&r->receives))
+		sim_fail(w,
+			 "R1: memory of generation %llu is released while "
+			 "it is received into",
+			 (unsigned long long)r->generation);
+}
+
+REAL(void, kvs_pool_release, struct kvs_extents *x, const struct kvs_drain *d);
+void __wrap_kvs_pool_release(struct kvs_extents *x, const struct kvs_drain *d)
+{
+	struct kvs_room *r = kvs_container_of(x, struct kvs_room, ext);
+	struct sim *w = sim_now;
+
+	if (w->daemon_up) {
+		check_release(r);
+		sim_note(w, r->id, sim_state_name(r->state),
+			 "%llu bytes are released",
+			 (unsigned long long)x->bytes);
+	}
+	for (size_t i = 0; i < KVS_ARRAY_SIZE(w->shadow); i++)
+		if (w->shadow[i].generation == r->generation)
+			w->shadow[i].generation = 0;
+	__real_kvs_pool_release(x, d);
+}
+
+/* A piece is about to be written; into memory of the pool only of the room
+ * that it was meant for. */
+void sim_placed(void *arg, const struct kvs_loop_placed *p)
+{
+	static struct kvs_wire_scratch scratch;
+	struct sim *w = arg;
+	uint64_t off = (uint64_t)((unsigned char *)p->addr -
+				  (unsigned char *)w->region.base);
+	uint64_t meant = 0, owner;
+	const char *reason;
+	struct kvs_msg m;
+
+	if (off >= w->region.size || !w->daemon_up)
+		return;
+	if (p->frame &&
+	    !kvs_wire_decode(p->frame, kvs_get32(p->frame->len), &scratch, &m,
+			     &reason) &&
+	    m.type == KVS_WIRE_CHUNK)
+		meant = m.chunk.generation;
+	for (uint32_t i = 0; p->remote && i < SIM_KEYS; i++)
+		if (w->key[i].rkey == p->remote->rkey)
+			meant = w->key[i].generation;
+	owner = w->shadow[off / SIM_GRANULE].generation;
+	if (!owner || owner != meant)
+		sim_fail(w,
+			 "R1: bytes of generation %llu land in memory of "
+			 "generation %llu",
+			 (unsigned long long)meant, (unsigned long long)owner);
+}
+
+void sim_crashed(void *arg, struct kvs_transport *t)
+{
+	struct sim *w = arg;
+
+	for (unsigned int i = 0; i < w->plan.n_ranks; i++)
+		if (w->rank[i].s && w->rank[i].t == t)
+			w->rank[i].crashed = true;
+	if (!w->daemon_up || (t != w->front_t && t != w->node_t))
+		return;
+	w->daemon_crashed = true;
+	kvs_fabric_kill(t == w->front_t ? w->node_t : w->front_t);
+}
+
+/* ---- what senders say ---------------------------------------------------- */
+
+REAL(void, kvs_worker_open, struct kvs_worker *w, uint64_t session,
+     uint64_t generation, const struct kvs_msg_open *m);
+void __wrap_kvs_worker_open(struct kvs_worker *w, uint64_t session,
+			    uint64_t generation, const struct kvs_msg_open *m)
+{
+	seen(room_of(w, generation), SIM_EV_OPEN);
+	__real_kvs_worker_open(w, session, generation, m);
+}
+
+static void seen_message(struct kvs_worker *w, const struct kvs_msg *m)
+{
+	switch (m->type) {
+	case KVS_WIRE_LAST:
+		seen(room_of(w, m->last.generation), SIM_EV_LAST);
+		break;
+	case KVS_WIRE_ABORT:
+		seen(room_of(w, m->abort.generation), SIM_EV_SENDER_ABORT);
+		break;
+	case KVS_WIRE_ABORT_ACK:
+		seen(room_of(w, m->abort.generation), SIM_EV_ACK);
+		break;
+	case KVS_WIRE_ABORT_NAK:
+		seen(room_of(w, m->abort.generation), SIM_EV_NAK);
+		break;
+	case KVS_WIRE_REFUSE:
+		seen(room_of(w, m->refuse.generation), SIM_EV_REFUSE);
+		break;
+	case KVS_WIRE_HELLO:
+	case KVS_WIRE_LAYOUT:
+	case KVS_WIRE_OPEN:
+	case KVS_WIRE_GRANT:
+	case KVS_WIRE_CHUNK:
+	case KVS_WIRE_CHUNK_DONE:
+	case KVS_WIRE_COMPLETE:
+	case KVS_WIRE_ERROR:
+	case KVS_WIRE_KEEPALIVE:
+	case KVS_WIRE_TYPE_MAX:
+		break;
+	}
+}
+
+REAL(int, kvs_worker_message, struct kvs_worker *w, uint64_t session,
+     const struct kvs_msg *m);
+int __wrap_kvs_worker_message(struct kvs_worker *w, uint64_t session,
+			      const struct kvs_msg *m)
+{
+	seen_message(w, m);
+	return __real_kvs_worker_message(w, session, m);
+}
+
+static void seen_session(struct kvs_worker *w, uint64_t id, enum sim_event e)
+{
+	struct kvs_worker_session *s = kvs_u64map_get(&w->sessions, id);
+	const struct kvs_room_rank *k;
+
+	if (!s)
+		return;
+	kvs_list_for_each_entry(k, &s->ranks, session_node)
+		seen(k->room, e);
+}
+
+REAL(void, kvs_worker_session_lost, struct kvs_worker *w, uint64_t id, int err,
+     const char *why);
+void __wrap_kvs_worker_session_lost(struct kvs_worker *w, uint64_t id, int err,
+				    const char *why)
+{
+	seen_session(w, id, SIM_EV_SESSION_LOST);
+	__real_kvs_worker_session_lost(w, id, err, why);
+}
+
+REAL(void, kvs_worker_conn_lost, struct kvs_worker *w, uint64_t session,
+     int err);
+void __wrap_kvs_worker_conn_lost(struct kvs_worker *w, uint64_t session,
+				 int err)
+{
+	seen_session(w, session, SIM_EV_CONN_LOST);
+	__real_kvs_worker_conn_lost(w, session, err);
+}
+
+/* ---- what arrives -------------------------------------------------------- */
+
+REAL(int, kvs_worker_receive_begin, struct kvs_worker *w, uint64_t session,
+     const struct kvs_msg_chunk *m, struct kvs_receive *rx, void **ret_addr,
+     enum kvs_proto_error *ret_reason);
+int __wrap_kvs_worker_receive_begin(struct kvs_worker *w, uint64_t session,
+				    const struct kvs_msg_chunk *m,
+				    struct kvs_receive *rx, void **ret_addr,
+				    enum kvs_proto_error *ret_reason)
+{
+	int ret;
+
+	seen(room_of(w, m->generation), SIM_EV_CHUNK);
+	ret = __real_kvs_worker_receive_begin(w, session, m, rx, ret_addr,
+					      ret_reason);
+	if (ret && !sim_now->plan.net.lie)
+		sim_fail(sim_now, "a chunk of an honest sender is refused: %d",
+			 ret);
+	return ret;
+}
+
+REAL(void, kvs_worker_receive_end, struct kvs_worker *w, struct kvs_receive *rx,
+     int status, uint64_t got);
+void __wrap_kvs_worker_receive_end(struct kvs_worker *w, struct kvs_receive *rx,
+				   int status, uint64_t got)
+{
+	seen(rx->room, status ? SIM_EV_CHUNK_BROKEN : SIM_EV_CHUNK_END);
+	__real_kvs_worker_receive_end(w, rx, status, got);
+}
+
+REAL(int, kvs_worker_written, struct kvs_worker *w, uint64_t session,
+     const struct kvs_msg_chunk *m, enum kvs_proto_error *ret_reason);
+int __wrap_kvs_worker_written(struct kvs_worker *w, uint64_t session,
+			      const struct kvs_msg_chunk *m,
+			      enum kvs_proto_error *ret_reason)
+{
+	seen(room_of(w, m->generation), SIM_EV_WRITTEN);
+	return __real_kvs_worker_written(w, session, m, ret_reason);
+}
+
+/* ---- grants -------------------------------------------------------------- */
+
+REAL(void, kvs_worker_grant_opened, struct kvs_worker *w,
+     struct kvs_room_rank *k, int status, const struct kvs_grant_key *keys,
+     uint32_t n_keys);
+void __wrap_kvs_worker_grant_opened(struct kvs_worker *w,
+				    struct kvs_room_rank *k, int status,
+				    const struct kvs_grant_key *keys,
+				    uint32_t n_keys)
+{
+	seen(k->room, status ? SIM_EV_GRANT_NONE : SIM_EV_GRANT_OPEN);
+	__real_kvs_worker_grant_opened(w, k, status, keys, n_keys);
+}
+
+REAL(void, kvs_worker_grant_closed, struct kvs_worker *w,
+     struct kvs_room_rank *k, int status, bool torn_down);
+void __wrap_kvs_worker_grant_closed(struct kvs_worker *w,
+				    struct kvs_room_rank *k, int status,
+				    bool torn_down)
+{
+	seen(k->room, status	  ? SIM_EV_GRANT_DOUBT
+		      : torn_down ? SIM_EV_GRANT_TORN
+				  : SIM_EV_GRANT_CLOSED);
+	__real_kvs_worker_grant_closed(w, k, status, torn_down);
+}
+
+/* ---- what engines say ---------------------------------------------------- */
+
+static enum sim_event packet_event(enum kvs_packet_type type, int err)
+{
+	switch (type) {
+	case KVS_PACKET_COMMIT:
+		return SIM_EV_COMMIT;
+	case KVS_PACKET_COMMITTED:
+		return err ? SIM_EV_COPY_FAILED : SIM_EV_COMMITTED;
+	case KVS_PACKET_COPY_OVER:
+		return SIM_EV_COPY_OVER;
+	case KVS_PACKET_ABORT:
+		return SIM_EV_ENGINE_ABORT;
+	case KVS_PACKET_ATTACH:
+	case KVS_PACKET_ATTACHED:
+	case KVS_PACKET_REFUSED:
+	case KVS_PACKET_ADMIT:
+	case KVS_PACKET_READY:
+	case KVS_PACKET_FAILED:
+	case KVS_PACKET_DETACH:
+	case KVS_PACKET_TYPE_MAX:
+		break;
+	}
+	return SIM_EV_MAX;
+}
+
+REAL(void, kvs_worker_packet, struct kvs_worker *w, uint32_t engine,
+     enum kvs_packet_type type, const struct kvs_packet_room *p);
+void __wrap_kvs_worker_packet(struct kvs_worker *w, uint32_t engine,
+			      enum kvs_packet_type type,
+			      const struct kvs_packet_room *p)
+{
+	enum sim_event e = packet_event(type, p->err);
+
+	if (e != SIM_EV_MAX)
+		seen(room_of(w, p->generation), e);
+	__real_kvs_worker_packet(w, engine, type, p);
+}
+
+REAL(void, kvs_worker_engine_lost, struct kvs_worker *w, uint32_t number,
+     bool proof);
+void __wrap_kvs_worker_engine_lost(struct kvs_worker *w, uint32_t number,
+				   bool proof)
+{
+	const struct kvs_worker_engine *e;
+	const struct kvs_room *r;
+
+	kvs_list_for_each_entry(e, &w->engines, node) {
+		if (e->number != number)
+			continue;
+		kvs_list_for_each_entry(r, &e->rooms, engine_node)
+			seen(r,
+			     proof ? SIM_EV_ENGINE_EXIT : SIM_EV_ENGINE_LOST);
+	}
+	__real_kvs_worker_engine_lost(w, number, proof);
+}
+
+/* ---- time and the end ---------------------------------------------------- */
+
+static void seen_all(struct kvs_worker *w, enum sim_event e)
+{
+	const struct kvs_room *r;
+	size_t pos = 0;
+
+	while ((r = kvs_u64map_next(&w->rooms, &pos)))
+		seen(r, e);
+}
+
+REAL(void, kvs_worker_shutdown, struct kvs_worker *w);
+void __wrap_kvs_worker_shutdown(struct kvs_worker *w)
+{
+	seen_all(w, SIM_EV_SHUTDOWN);
+	__real_kvs_worker_shutdown(w);
+}
+
+REAL(void, kvs_worker_abandon, struct kvs_worker *w);
+void __wrap_kvs_worker_abandon(struct kvs_worker *w)
+{
+	seen_all(w, SIM_EV_END);
+	__real_kvs_worker_abandon(w);
+}
+
+static bool due(const struct kvs_timer *t, uint64_t now)
+{
+	return kvs_timer_is_set(t) && t->at <= now;
+}
+
+REAL(unsigned int, kvs_timerq_run, struct kvs_timerq *q, uint64_t now);
+unsigned int __wrap_kvs_timerq_run(struct kvs_timerq *q, uint64_t now)
+{
+	struct kvs_worker *w = sim_now->daemon_up ? sim_now->node.worker : NULL;
+	const struct kvs_room *r;
+	size_t pos = 0;
+
+	if (w && q == &w->timers && kvs_timerq_next(q) <= now) {
+		while ((r = kvs_u64map_next(&w->rooms, &pos))) {
+			if (due(&r->deadline, now))
+				seen(r, SIM_EV_DEADLINE);
+			if (due(&r->drain.hold, now))
+				seen(r, SIM_EV_HOLD);
+		}
+	}
+	return __real_kvs_timerq_run(q, now);
+}
+
+/* ---- what is promised ---------------------------------------------------- */
+
+/* R2: the drain is armed before a rank is told. */
+static void check_abort(const struct kvs_msg *m)
+{
+	struct sim *w = sim_now;
+	const struct kvs_room *r;
+
+	if (!w->daemon_up)
+		return;
+	r = room_of(w->node.worker, m->abort.generation);
+	if (r && r->state != KVS_ROOM_FREE && r->drain.state == KVS_DRAIN_OPEN)
+		sim_fail(w,
+			 "R2: ABORT of generation %llu is sent before its "
+			 "drain is armed",
+			 (unsigned long long)m->abort.generation);
+}
+
+/* R4, R5: who acknowledges writes no more. */
+static void check_ack(const struct kvs_sender *s, const struct kvs_msg *m)
+{
+	const struct kvs_send_room *r;
+
+	kvs_list_for_each_entry(r, &s->all, all_node) {
+		if (r->generation != m->abort.generation ||
+		    r->id != m->abort.room)
+			continue;
+		if (atomic_load(&r->outstanding))
+			sim_fail(sim_now,
+				 "R4: an ABORT_ACK with %u chunks outstanding",
+				 atomic_load(&r->outstanding));
+	}
+}
+
+static void note_keys(const struct kvs_msg_grant *g)
+{
+	struct sim *w = sim_now;
+
+	for (uint32_t i = 0; i < g->n_keys; i++) {
+		struct sim_key *k = &w->key[w->n_keys++ % SIM_KEYS];
+
+		k->rkey = g->keys[i].rkey;
+		k->generation = g->generation;
+	}
+}
+
+REAL(int, kvs_wire_encode, const struct kvs_msg *m, void *buf, size_t cap);
+int __wrap_kvs_wire_encode(const struct kvs_msg *m, void *buf, size_t cap)
+{
+	const struct kvs_sender *s = NULL;
+	struct sim *w = sim_now;
+
+	for (unsigned int i = 0; i < SIM_RANKS; i++)
+		if (w->rank[i].s && buf == w->rank[i].s->frame)
+			s = w->rank[i].s;
+	if (m->type == KVS_WIRE_ABORT && !s && w->daemon_up)
+		check_abort(m);
+	if (m->type == KVS_WIRE_GRANT)
+		note_keys(&m->grant);
+	if (m->type == KVS_WIRE_ABORT_ACK && s)
+		check_ack(s, m);
+	return __real_kvs_wire_encode(m, buf, cap);
+}
