@@ -153,10 +153,14 @@ int kvs_node_adopt_here(struct kvs_node *n, int fd, uint64_t session,
 			const struct kvs_msg *reply)
 {
 	_Alignas(8) unsigned char buf[512];
+	const struct kvs_worker_session *s =
+		kvs_u64map_get(&n->worker->sessions, session);
 	struct kvs_data_conn *dc;
 	int ret;
 
-	if (!kvs_u64map_get(&n->worker->sessions, session))
+	/* With a new one it could write where the old ones were to be the
+	 * last that did. */
+	if (!s || s->torn)
 		return -ENOENT;
 	if (n->n_conns >= n->settings.listen_max_connections) {
 		n->refused++;

@@ -105,8 +105,12 @@ void kvs_node_grant_close(void *arg, struct kvs_room_rank *k)
 void kvs_node_tear_down(void *arg, uint64_t session)
 {
 	struct kvs_node *n = arg;
+	struct kvs_worker_session *s =
+		kvs_u64map_get(&n->worker->sessions, session);
 	struct node_grant *ng;
 
+	if (s)
+		s->torn = true;
 	kvs_list_for_each_entry(ng, &n->grants, node)
 		if (ng->k->session_id == session)
 			ng->tear = true;

@@ -113,6 +113,7 @@ struct kvs_worker_session {
 	bool acks; /* has the drain_ack capability */
 	bool ack_warned; /* that one was ignored; said once a peer */
 	bool one_sided; /* writes to granted memory by itself */
+	bool torn; /* its connections were torn down: it gets no new ones */
 	enum kvs_digest_kind digest; /* its LAST carries this one */
 	struct kvs_list ranks; /* struct kvs_room_rank bound to it */
 	uint64_t acks_not_awaited; /* ABORTs sent without waiting for an

@@ -187,6 +187,35 @@ static void torn_down(void **state)
 	os_down(&g);
 }
 
+/* A sender connects again while its connections are torn down, and before the
+ * front knows: with a new one it would be no use that the old ones are gone. */
+static void torn_down_stays_down(void **state)
+{
+	const struct kvs_loop_plan fails = { .latency_min = MS,
+					     .close_fails = 1.0,
+					     .close_fails_n = 2 };
+	const struct kvs_loop_plan none = { 0 };
+
+	(void)state;
+	os_up(&g, PAGES, 1, NULL);
+	g.slow_front = true;
+	os_admit(&g, 1, 1, 8);
+	assert_int_equal(kvs_fabric_set_plan(g.f, &fails), 0);
+	os_packet(&g, 1, KVS_PACKET_ABORT);
+	os_run(&g, MS);
+	assert_int_equal(g.closed_sessions, 1);
+	assert_int_equal(os_bytes(&g, KVS_EXTENT_HELD), 8 * OS_PAGE);
+	assert_int_equal(kvs_fabric_set_plan(g.f, &none), 0);
+	os_try_connect(&g, 0);
+	os_run(&g, MS);
+	assert_null(g.w[0].c);
+	assert_int_equal(os_bytes(&g, KVS_EXTENT_QUARANTINED), 0);
+	assert_int_equal(os_drains(&g, KVS_DRAIN_REVOKED,
+				   KVS_PROOF_CONNECTION_TORN_DOWN),
+			 1);
+	os_down(&g);
+}
+
 /* The same when all is there: the room cannot be READY. */
 static void cannot_be_sealed(void **state)
 {
@@ -386,6 +415,7 @@ int main(void)
 		cmocka_unit_test(lost_session),
 		cmocka_unit_test(negative_answer),
 		cmocka_unit_test(torn_down),
+		cmocka_unit_test(torn_down_stays_down),
 		cmocka_unit_test(cannot_be_sealed),
 		cmocka_unit_test(aborted_while_opening),
 		cmocka_unit_test(cannot_be_granted),

@@ -75,6 +75,7 @@ struct os_rig {
 	uint64_t generation;
 	struct os_room room[OS_ROOMS];
 	unsigned int closed_sessions; /* close_session() calls */
+	bool slow_front; /* it does nothing about them */
 	bool ending; /* nobody posts to the node any more */
 };
 
@@ -87,6 +88,8 @@ void os_second_peer(struct os_rig *g);
 /* One more data connection of a writer; what it does from here on is on it,
  * what is under way on the one before goes on. */
 void os_connect(struct os_rig *g, unsigned int writer);
+/* The same; it may be refused. */
+void os_try_connect(struct os_rig *g, unsigned int writer);
 /* Everything must be free. */
 void os_down(struct os_rig *g);
 /* End as things are. */
