@@ -70,6 +70,7 @@ static const struct {
 	{ SIM_EV_CHUNK_END, ST(DRAINING),
 	  "comes by itself in the very turn that stops it" },
 	{ SIM_EV_WRITTEN, ST(QUARANTINED), "every byte has come before" },
+	{ SIM_EV_WRITTEN, ST(SEALING), "a second report" },
 	{ SIM_EV_WRITTEN, ST(READY) | ST(COMMITTING) | ST(FREE) | GONE,
 	  "reported with the bytes, which land while the grant is open; and a "
 	  "second report, that much later" },
