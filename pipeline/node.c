@@ -180,7 +180,9 @@ int kvs_node_adopt_here(struct kvs_node *n, int fd, uint64_t session,
 		free(dc);
 		return ret;
 	}
-	kvs_conn_set_owner(dc->c, session);
+	/* on verbs this makes it a queue pair, so not for a peer without */
+	if (s->one_sided)
+		kvs_conn_set_owner(dc->c, session);
 	kvs_list_add_tail(&n->conns, &dc->node);
 	n->n_conns++;
 	if (kvs_conn_send(dc->c, (const struct kvs_frame *)buf)) {
@@ -400,11 +402,20 @@ int kvs_node_start(struct kvs_node *n, const struct kvs_settings *s,
 		   uint64_t secret, const cpu_set_t *cpus, char *err,
 		   size_t errlen)
 {
-	struct kvs_transport_opts to = {
-		.engine = s->tcp_engine,
-		.max_conns = s->listen_max_connections,
-		.rcvbuf = (int)s->tcp_rcvbuf,
-		.sndbuf = (int)s->tcp_sndbuf,
+	const struct kvs_network_opts no = {
+		.data = s->transport_data,
+		.tcp = {
+			.engine = s->tcp_engine,
+			.max_conns = s->listen_max_connections,
+			.rcvbuf = (int)s->tcp_rcvbuf,
+			.sndbuf = (int)s->tcp_sndbuf,
+		},
+		.device = s->rdma_device,
+		.gid_index = s->rdma_gid_index,
+		.mtu = s->rdma_mtu,
+		.port = s->rdma_port,
+		.grant = s->rdma_grant,
+		.node = n->numa,
 	};
 	struct kvs_transport *t;
 	int ret;
@@ -412,7 +423,7 @@ int kvs_node_start(struct kvs_node *n, const struct kvs_settings *s,
 	ret = kvs_node_init(n, s, NULL, NULL, secret, err, errlen);
 	if (ret)
 		return ret;
-	ret = kvs_tcp_create(&to, &t, err, errlen);
+	ret = kvs_network_create(&no, &t, n->network, err, errlen);
 	if (ret)
 		return ret;
 	kvs_node_bind(n, t);

@@ -14,6 +14,7 @@
 
 #include "pinned/region.h"
 #include "pipeline/mailbox.h"
+#include "pipeline/network.h"
 #include "pipeline/worker.h"
 
 /* What a node's thread tells the front; each runs on the node's thread and
@@ -42,6 +43,7 @@ struct kvs_node {
 	void *up_arg;
 	const struct kvs_clock *clock;
 	bool one_sided; /* its transport is */
+	char network[KVS_NETWORK_NOTE]; /* which transport, and why */
 	struct kvs_mailbox mailbox;
 
 	/* the node's thread */

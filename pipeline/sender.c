@@ -7,6 +7,7 @@
 #include "lib/log.h"
 #include "lib/random.h"
 #include "pipeline/layout.h"
+#include "pipeline/network.h"
 #include "pipeline/sender_internal.h"
 #include "pipeline/wire_text.h"
 
@@ -248,7 +249,7 @@ static int copy_opts(struct kvs_sender *s, const struct kvs_sender_opts *o)
 	s->open_timeout = KVS_SEND_OPEN_DEFAULT;
 	if (o->size >= offsetof(struct kvs_sender_opts, max_batch_bytes))
 		s->open_timeout = or_default(o->open_timeout, s->open_timeout);
-	if (o->size >= sizeof(*o)) {
+	if (o->size >= offsetof(struct kvs_sender_opts, transport)) {
 		s->max_batch = o->max_batch_bytes;
 		s->call_timeout = o->call_timeout;
 	}
@@ -374,10 +375,59 @@ void kvs_sender_stop(struct kvs_sender *s)
 	kvs_sender_mail(s, &s->m_stop);
 }
 
+/* RDMA sends from where the bytes are, if it was told of that. */
+static int register_buffers(struct kvs_transport *t,
+			    const struct kvs_sender_opts *o, char *err,
+			    size_t errlen)
+{
+	struct kvs_mem *m;
+	char why[256];
+	uint32_t i;
+	int r;
+
+	for (i = 0; i < o->layout->n_buffers; i++) {
+		if (!o->buffer_len[i])
+			continue;
+		/* it goes with the transport */
+		r = kvs_transport_register(t, o->buffers[i], o->buffer_len[i],
+					   &m, why, sizeof(why));
+		if (!r || r == -EEXIST)
+			continue;
+		snprintf(err, errlen, "sender: buffer %u: %s", i, why);
+		return r;
+	}
+	return 0;
+}
+
+static int sender_transport(const struct kvs_sender_opts *o,
+			    struct kvs_transport **ret, char *err,
+			    size_t errlen)
+{
+	bool rdma = o->size >= sizeof(*o);
+	const struct kvs_network_opts no = {
+		.data = rdma ? o->transport : "tcp",
+		.tcp = { .engine = o->engine ? o->engine : "auto" },
+		.device = rdma ? o->rdma_device : NULL,
+		.gid_index = rdma ? o->rdma_gid_index : NULL,
+		.node = -1,
+	};
+	char note[KVS_NETWORK_NOTE];
+	int r;
+
+	r = kvs_network_create(&no, ret, note, err, errlen);
+	if (r)
+		return r;
+	kvs_log_debug("sender %s/%u: %s", o->peer, o->rank, note);
+	if (rdma && o->buffer_len)
+		r = register_buffers(*ret, o, err, errlen);
+	if (r)
+		kvs_transport_destroy(*ret);
+	return r;
+}
+
 int kvs_sender_create(const struct kvs_sender_opts *o, struct kvs_sender **ret,
 		      char *err, size_t errlen)
 {
-	struct kvs_transport_opts to = { .engine = NULL };
 	struct kvs_sender_place p = { .clock = NULL };
 	struct kvs_sender *s;
 	int r;
@@ -388,8 +438,7 @@ int kvs_sender_create(const struct kvs_sender_opts *o, struct kvs_sender **ret,
 	r = kvs_addr_parse(o->daemon, false, &p.addr, err, errlen);
 	if (r)
 		return r;
-	to.engine = o->engine ? o->engine : "auto";
-	r = kvs_tcp_create(&to, &p.t, err, errlen);
+	r = sender_transport(o, &p.t, err, errlen);
 	if (r)
 		return r;
 	r = kvs_sender_init(o, &p, &s, err, errlen);

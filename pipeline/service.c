@@ -22,8 +22,25 @@ struct kvs_service {
 	const char *tcp_engine;
 };
 
+/* Every node says the same on most machines: once, then. */
+static void tell_network(const struct kvs_service *s,
+			 const struct kvs_service_events *ev)
+{
+	const struct kvs_node *v = s->nodes;
+	unsigned int n = s->front.n_nodes;
+	unsigned int same = 1;
+
+	if (!ev || !ev->network)
+		return;
+	while (same < n && !strcmp(v[same].network, v[0].network))
+		same++;
+	for (unsigned int i = 0; i < (same == n ? 1 : n); i++)
+		ev->network(ev->arg, same == n ? -1 : v[i].numa, v[i].network);
+}
+
 static int service_nodes(struct kvs_service *s, struct kvs_topology *topo,
-			 char *err, size_t errlen)
+			 const struct kvs_service_events *ev, char *err,
+			 size_t errlen)
 {
 	struct kvs_front *f = &s->front;
 	int ret;
@@ -44,6 +61,7 @@ static int service_nodes(struct kvs_service *s, struct kvs_topology *topo,
 			return ret;
 		s->tcp_engine = kvs_transport_name(n->transport);
 	}
+	tell_network(s, ev);
 	return 0;
 }
 
@@ -95,7 +113,7 @@ int kvs_service_create(const struct kvs_settings *set,
 				err, errlen);
 	if (res)
 		goto out;
-	res = service_nodes(s, topo, err, errlen);
+	res = service_nodes(s, topo, ev, err, errlen);
 	if (!res)
 		res = service_port(s);
 	if (!res)

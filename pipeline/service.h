@@ -25,6 +25,9 @@ struct kvs_service_events {
 			 uint64_t total);
 	/* what kind of pages a pool got and why; called once a pool */
 	void (*pool)(void *arg, const char *pool, int node, const char *why);
+	/* what carries data, by which device; once with @node -1, or once for
+	 * each node when they differ */
+	void (*network)(void *arg, int node, const char *what);
 	void *arg;
 };
 

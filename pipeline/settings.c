@@ -17,6 +17,7 @@
 #include "lib/assert.h"
 #include "lib/clock.h"
 #include "lib/units.h"
+#include "pipeline/network.h"
 #include "pipeline/settings_internal.h"
 
 /* the columns min and max mean something else in each type */
@@ -459,6 +460,31 @@ static int kvs_settings_check_hold(struct kvs_settings_checker *c)
 				text);
 }
 
+static int kvs_settings_check_rdma(struct kvs_settings_checker *c)
+{
+	const struct kvs_settings *s = c->s;
+	int index;
+
+	if (kvs_network_number(s->rdma_gid_index, 255, &index))
+		return kvs_settings_bad(c, KVS_SETTING_OF_rdma_gid_index,
+					KVS_SETTING_OF_rdma_gid_index,
+					"rdma.gid_index = \"%s\": allowed: "
+					"auto, or 0 to 255",
+					s->rdma_gid_index);
+	if (!*s->rdma_device)
+		return kvs_settings_bad(c, KVS_SETTING_OF_rdma_device,
+					KVS_SETTING_OF_rdma_device,
+					"rdma.device = \"\": allowed: auto, "
+					"off, or names with commas between");
+	if (!strcmp(s->rdma_device, "off") &&
+	    !strcmp(s->transport_data, "verbs"))
+		return kvs_settings_bad(c, KVS_SETTING_OF_rdma_device,
+					KVS_SETTING_OF_transport_data,
+					"rdma.device = off leaves no device "
+					"for transport.data = verbs");
+	return 0;
+}
+
 int kvs_settings_check_origin(const struct kvs_settings *s,
 			      const struct kvs_settings_origin *o, char *err,
 			      size_t errlen)
@@ -475,6 +501,8 @@ int kvs_settings_check_origin(const struct kvs_settings *s,
 		ret = kvs_settings_check_nodes(&c);
 	if (!ret)
 		ret = kvs_settings_check_hold(&c);
+	if (!ret)
+		ret = kvs_settings_check_rdma(&c);
 	if (ret)
 		return ret;
 	if (!strcmp(s->engine_socket, s->ctl_socket))

@@ -187,7 +187,7 @@ int kvs_tcp_create(const struct kvs_transport_opts *o,
  */
 void kvs_transport_destroy(struct kvs_transport *t);
 
-/* "tcp/uring", "tcp/sock", "loop" */
+/* "tcp/uring", "tcp/sock", "loop", "verbs+tcp/uring", "verbs+tcp/sock" */
 const char *kvs_transport_name(const struct kvs_transport *t);
 /* Are there grants, one-sided writes and reads here? (tcp: never) */
 bool kvs_transport_one_sided(const struct kvs_transport *t);

@@ -147,7 +147,6 @@ static void verbs_destroy(struct kvs_transport *t)
 /* What belongs to the inner transport (control connections, listeners,
  * watches) has its table and never comes here. */
 static const struct kvs_transport_ops verbs_ops = {
-	.name = "verbs",
 	.destroy = verbs_destroy,
 	.poll = verbs_poll,
 	.wake = verbs_wake,
@@ -217,7 +216,9 @@ int kvs_verbs_create(const struct kvs_transport_opts *o,
 	vt = calloc(1, sizeof(*vt));
 	if (!vt)
 		return -ENOMEM;
-	kvs_transport_init(&vt->t, &verbs_ops, o);
+	vt->ops = verbs_ops;
+	vt->ops.name = vt->name;
+	kvs_transport_init(&vt->t, &vt->ops, o);
 	vt->t.one_sided = true;
 	vt->o = *v;
 	if (!vt->o.busy)
@@ -235,6 +236,8 @@ int kvs_verbs_create(const struct kvs_transport_opts *o,
 	rc = kvs_tcp_create(o, &vt->inner, err, errlen);
 	if (rc)
 		goto out_free;
+	snprintf(vt->name, sizeof(vt->name), "verbs+%s",
+		 kvs_transport_name(vt->inner));
 	pthread_mutex_init(&vt->mem_lock, NULL);
 	kvs_verbs_sides_init(vt);
 	rc = kvs_verbs_devs_open(vt, err, errlen);
@@ -259,7 +262,7 @@ unsigned int kvs_verbs_devices(const struct kvs_transport *t,
 {
 	const struct kvs_verbs *vt;
 
-	if (t->ops != &verbs_ops)
+	if (t->ops->destroy != verbs_destroy)
 		return 0;
 	vt = kvs_verbs_of(t);
 	if (n > vt->n_info)
@@ -271,7 +274,7 @@ unsigned int kvs_verbs_devices(const struct kvs_transport *t,
 void kvs_verbs_counters(const struct kvs_transport *t,
 			struct kvs_verbs_counts *ret)
 {
-	if (t->ops == &verbs_ops)
+	if (t->ops->destroy == verbs_destroy)
 		*ret = kvs_verbs_of(t)->counts;
 	else
 		memset(ret, 0, sizeof(*ret));

@@ -36,6 +36,7 @@
 
 #include "rdma/transport_internal.h"
 #include "rdma/verbs.h"
+#include "rdma/verbs_provider.h"
 #include "rdma/verbs_wire.h"
 
 #define KVS_VERBS_SLOTS 64u /* receives that credits are given for */
@@ -57,29 +58,6 @@
 
 struct kvs_verbs;
 struct kvs_verbs_conn;
-
-/* ---- providers: what is known of a kind of device ---- */
-
-/**
- * struct kvs_verbs_provider - one kernel driver
- * @driver: of the device's parent in sysfs; "rxe" is found otherwise
- * @unusable: why not at all; NULL: it is
- * @grant: kind taken for "auto"
- * @invalidate_proof: is a completed LOCAL_INV a proof
- * @settle: ns to wait in ERR before a queue pair is destroyed
- * @why: what that rests on; shown by kvstagectl topo
- */
-struct kvs_verbs_provider {
-	const char *driver;
-	const char *unusable;
-	enum kvs_verbs_grant_kind grant;
-	bool invalidate_proof;
-	uint64_t settle;
-	const char *why;
-};
-
-/* Never NULL: one of its own for drivers that are not known. */
-const struct kvs_verbs_provider *kvs_verbs_provider_find(const char *driver);
 
 /* ---- jobs: blocking calls on a side thread ---- */
 
@@ -350,6 +328,8 @@ void kvs_verbs_grants_end(struct kvs_verbs *vt);
 
 struct kvs_verbs {
 	struct kvs_transport t; /* first */
+	struct kvs_transport_ops ops; /* the same for all, but for the name */
+	char name[32];
 	struct kvs_transport *inner;
 	struct kvs_verbs_opts o; /* strings are owned */
 	struct kvs_verbs_dev *dev;

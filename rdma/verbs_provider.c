@@ -7,9 +7,11 @@
  * after ibv_dereg_mr() the kernel gives the pages back, so a driver whose
  * device still wrote to them would corrupt the kernel's own memory.
  */
-#include "rdma/verbs_internal.h"
+#include "rdma/verbs_provider.h"
 
 #include <string.h>
+
+#include "lib/assert.h"
 
 #define RXE_SETTLE (20 * KVS_NSEC_PER_MSEC)
 

@@ -42,6 +42,9 @@ enum {
 	KEY_MAX_BATCH_BYTES,
 	KEY_CALL_TIMEOUT,
 	KEY_IO,
+	KEY_TRANSPORT,
+	KEY_RDMA_DEVICE,
+	KEY_RDMA_GID_INDEX,
 	KEY_VERBOSE,
 };
 
@@ -70,6 +73,14 @@ static const struct argp_option send_options[] = {
 	  0 },
 	{ "call-timeout", KEY_CALL_TIMEOUT, "TIME", 0,
 	  "How long one chunk may take (default: what the daemon says)", 0 },
+	{ "transport", KEY_TRANSPORT, "NAME", 0,
+	  "What carries the bytes: auto (RDMA where both sides have it, else "
+	  "TCP), tcp or verbs (default auto)",
+	  0 },
+	{ "rdma-device", KEY_RDMA_DEVICE, "NAME,...", 0,
+	  "Verbs devices, auto or off (default auto)", 0 },
+	{ "rdma-gid-index", KEY_RDMA_GID_INDEX, "N", 0,
+	  "Address of their port (default auto)", 0 },
 	{ "io", KEY_IO, "ENGINE", 0, "auto, uring or sock (default auto)", 0 },
 	{ "json", 'j', NULL, 0, "Print JSON objects, one a line", 0 },
 	{ "verbose", KEY_VERBOSE, NULL, 0, "Log what the sender does", 0 },
@@ -179,6 +190,22 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_CALL_TIMEOUT:
 		a->run.call_timeout = duration(state, "call-timeout", arg);
+		return 0;
+	case KEY_TRANSPORT:
+		if (strcmp(arg, "auto") && strcmp(arg, "tcp") &&
+		    strcmp(arg, "verbs"))
+			argp_error(state,
+				   "--transport: %s is not auto, tcp or verbs",
+				   arg);
+		a->run.transport = arg;
+		return 0;
+	case KEY_RDMA_DEVICE:
+		a->run.rdma_device = arg;
+		return 0;
+	case KEY_RDMA_GID_INDEX:
+		if (strcmp(arg, "auto") != 0)
+			(void)number(state, "rdma-gid-index", arg, 0, 255);
+		a->run.rdma_gid_index = arg;
 		return 0;
 	case KEY_IO:
 		if (strcmp(arg, "auto") && strcmp(arg, "uring") &&

@@ -105,6 +105,16 @@ static void kvs_daemon_pool(void *arg, const char *pool, int node,
 	kvs_log_notice("%s pool on node %d: %s", pool, node, why);
 }
 
+/* Any thread of the service. */
+static void kvs_daemon_network(void *arg, int node, const char *what)
+{
+	(void)arg;
+	if (node < 0)
+		kvs_log_notice("%s", what);
+	else
+		kvs_log_notice("node %d: %s", node, what);
+}
+
 static void kvs_daemon_helper_done(struct kvs_daemon *d, int ret)
 {
 	const uint64_t one = 1;
@@ -120,6 +130,7 @@ static void *kvs_daemon_start_thread(void *arg)
 	const struct kvs_service_events ev = {
 		.prefault = kvs_daemon_prefault,
 		.pool = kvs_daemon_pool,
+		.network = kvs_daemon_network,
 		.arg = d,
 	};
 

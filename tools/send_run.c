@@ -512,6 +512,9 @@ int kvs_send_run(const struct kvs_send_run_opts *o,
 		.n_ranks = o->w->o.n_ranks,
 		.data_connections = o->data_connections,
 		.engine = o->io,
+		.transport = o->transport,
+		.rdma_device = o->rdma_device,
+		.rdma_gid_index = o->rdma_gid_index,
 		.ops = &run_ops,
 		.open_timeout = o->open_timeout,
 		.max_batch_bytes = o->max_batch_bytes,
@@ -546,6 +549,7 @@ int kvs_send_run(const struct kvs_send_run_opts *o,
 		run.unit = 1;
 	so.layout = run.src->layout;
 	so.buffers = run.src->buffers;
+	so.buffer_len = run.src->len;
 	res = kvs_sender_create(&so, &run.s, err, errlen);
 	if (res)
 		goto out;

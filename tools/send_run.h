@@ -34,6 +34,9 @@
  * @connect_timeout: ns to find the daemon and agree with it
  * @max_batch_bytes: see struct kvs_sender_opts
  * @call_timeout: likewise, ns
+ * @transport: what carries the bytes, see struct kvs_sender_opts
+ * @rdma_device: likewise
+ * @rdma_gid_index: likewise
  * @io: transport engine, see struct kvs_sender_opts
  * @stop: becomes non-zero when the run shall end; may be NULL
  * @failed: called for each room that failed, from the calling thread; may be
@@ -54,6 +57,9 @@ struct kvs_send_run_opts {
 	uint64_t connect_timeout;
 	uint64_t max_batch_bytes;
 	uint64_t call_timeout;
+	const char *transport;
+	const char *rdma_device;
+	const char *rdma_gid_index;
 	const char *io;
 	const volatile sig_atomic_t *stop;
 	void (*started)(void);

@@ -21,7 +21,7 @@ struct kvs_send_source {
 	const struct kvs_workload *w; /* caller's */
 	struct kvs_layout *layout; /* this rank's; owned */
 	void **buffers;
-	size_t *len; /* bytes of each */
+	uint64_t *len; /* bytes of each */
 	uint64_t page_bytes; /* of one page in all paged buffers */
 	uint32_t pages;
 	uint32_t n_free;

@@ -73,6 +73,14 @@ struct kvs_send_ops {
  *                connection; then it has failed, with all that is on that
  *                connection. 0: what the daemon says (10 s if nothing). The
  *                smaller of both counts.
+ * @transport: what carries the bytes: "auto" (RDMA where both sides have it,
+ *             else TCP), "tcp", "verbs"; NULL: auto
+ * @buffer_len: bytes of each layer buffer, @layout->n_buffers of them, so that
+ *              RDMA can send from them: they are registered (locked) then. 0,
+ *              or NULL for all: not known, what is sent is copied first
+ * @rdma_device: verbs devices, names with commas between, "auto" or "off";
+ *               NULL: auto, of each daemon's network the one on it
+ * @rdma_gid_index: number in the port's GID table, or "auto"; NULL: auto
  */
 struct kvs_sender_opts {
 	size_t size;
@@ -91,6 +99,10 @@ struct kvs_sender_opts {
 	uint64_t open_timeout;
 	uint64_t max_batch_bytes;
 	uint64_t call_timeout;
+	const char *transport;
+	const uint64_t *buffer_len;
+	const char *rdma_device;
+	const char *rdma_gid_index;
 };
 
 /**
