@@ -34,13 +34,13 @@ static int read_line(const char *path, char *buf, size_t len)
 	return 0;
 }
 
-static int read_node(const char *fmt, const char *name)
+static int read_node(const char *dir)
 {
-	char path[256];
+	char path[IBV_SYSFS_PATH_MAX + 32];
 	char buf[32];
 	uint64_t node;
 
-	snprintf(path, sizeof(path), fmt, name);
+	snprintf(path, sizeof(path), "%s/device/numa_node", dir);
 	/* "-1" is not known either */
 	if (read_line(path, buf, sizeof(buf)) || kvs_parse_u64(buf, &node) ||
 	    node > INT_MAX)
@@ -49,29 +49,29 @@ static int read_node(const char *fmt, const char *name)
 }
 
 /* A soft device has no device of its own, but a netdev under it. */
-static int device_node(const char *name)
+static int device_node(const struct ibv_device *ib)
 {
-	char path[256];
+	char path[IBV_SYSFS_PATH_MAX + 32];
 	char netdev[64];
-	int node = read_node("/sys/class/infiniband/%s/device/numa_node", name);
+	int node = read_node(ib->ibdev_path);
 
 	if (node >= 0)
 		return node;
-	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/parent", name);
+	snprintf(path, sizeof(path), "%s/parent", ib->ibdev_path);
 	if (read_line(path, netdev, sizeof(netdev)))
 		return -1;
-	return read_node("/sys/class/net/%s/device/numa_node", netdev);
+	snprintf(path, sizeof(path), "/sys/class/net/%s", netdev);
+	return read_node(path);
 }
 
-static void device_driver(const char *name, uint32_t vendor, char *ret,
-			  size_t len)
+static void device_driver(const struct ibv_device *ib, uint32_t vendor,
+			  char *ret, size_t len)
 {
-	char path[256];
+	char path[IBV_SYSFS_PATH_MAX + 32];
 	char link[256];
 	ssize_t n;
 
-	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device/driver",
-		 name);
+	snprintf(path, sizeof(path), "%s/device/driver", ib->ibdev_path);
 	n = readlink(path, link, sizeof(link) - 1);
 	if (n > 0) {
 		link[n] = '\0';
@@ -79,7 +79,7 @@ static void device_driver(const char *name, uint32_t vendor, char *ret,
 			 strrchr(link, '/') ? strrchr(link, '/') + 1 : link);
 		return;
 	}
-	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/parent", name);
+	snprintf(path, sizeof(path), "%s/parent", ib->ibdev_path);
 	snprintf(ret, len, "%s",
 		 vendor == 0xffffff && !access(path, F_OK) ? "rxe" : "?");
 }
@@ -282,9 +282,9 @@ static int look(struct kvs_verbs *vt, struct kvs_verbs_dev *d,
 	int rc;
 
 	snprintf(d->name, sizeof(d->name), "%s", ibv_get_device_name(ib));
-	d->numa = device_node(d->name);
+	d->numa = device_node(ib);
 	if (ib->transport_type != IBV_TRANSPORT_IB) {
-		device_driver(d->name, 0, info->driver, sizeof(info->driver));
+		device_driver(ib, 0, info->driver, sizeof(info->driver));
 		snprintf(why, len, "%s",
 			 ib->transport_type == IBV_TRANSPORT_IWARP
 				 ? "iWARP needs rdma_cm, which is not used here"
@@ -292,12 +292,13 @@ static int look(struct kvs_verbs *vt, struct kvs_verbs_dev *d,
 		return -EOPNOTSUPP;
 	}
 	d->ctx = ibv_open_device(ib);
-	if (!d->ctx || ibv_query_device(d->ctx, &d->attr)) {
-		rc = -errno;
-		snprintf(why, len, "cannot be opened: %s", strerror(-rc));
-		return rc ? rc : -EIO;
+	rc = d->ctx ? ibv_query_device(d->ctx, &d->attr) : errno;
+	if (!d->ctx || rc) {
+		rc = rc ? rc : EIO;
+		snprintf(why, len, "cannot be opened: %s", strerror(rc));
+		return -rc;
 	}
-	device_driver(d->name, d->attr.vendor_id, info->driver,
+	device_driver(ib, d->attr.vendor_id, info->driver,
 		      sizeof(info->driver));
 	d->prov = kvs_verbs_provider_find(info->driver);
 	if (d->prov->unusable) {
@@ -400,6 +401,14 @@ static void device_died(struct kvs_verbs_dev *d)
 			kvs_verbs_die(vc, -EIO, false);
 }
 
+/* The event may overtake completions: what arrived before it is delivered. */
+static void qp_failed(struct kvs_verbs_conn *vc)
+{
+	if (vc->state == KVS_VERBS_UP || vc->state == KVS_VERBS_FLUSHING)
+		(void)kvs_verbs_drain(vc);
+	kvs_verbs_die(vc, -EACCES, true);
+}
+
 static void async_ready(struct kvs_watch *w, short revents, void *arg)
 {
 	struct kvs_verbs_dev *d = arg;
@@ -414,7 +423,7 @@ static void async_ready(struct kvs_watch *w, short revents, void *arg)
 		case IBV_EVENT_QP_FATAL:
 		case IBV_EVENT_QP_REQ_ERR:
 		case IBV_EVENT_QP_ACCESS_ERR:
-			kvs_verbs_die(e.element.qp->qp_context, -EACCES, true);
+			qp_failed(e.element.qp->qp_context);
 			break;
 		case IBV_EVENT_CQ_ERR:
 			kvs_verbs_die(e.element.cq->cq_context, -EIO, false);
