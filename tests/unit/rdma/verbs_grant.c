@@ -419,7 +419,7 @@ static void revoked_in_flight(void **state)
 		vrig_until(r, !wr.go);
 		vrig_for(r, 20000000);
 		assert_memory_equal(dst, copy, LEN);
-		if (wr.connected && !far.closed)
+		if (!wr.w.status)
 			continue;
 		/* it paid with its connection */
 		vrig_until(r, far.closed && !wr.connected);
@@ -437,7 +437,7 @@ static void revoked_in_flight(void **state)
 }
 
 /* The transport ends with writes under way: then, too, nothing lands. */
-static void destroyed_in_flight(void **state)
+static void end_in_flight(void)
 {
 	enum { LEN = 8 * MIB };
 	unsigned char *dst = vmem(LEN, 0xee);
@@ -448,7 +448,6 @@ static void destroyed_in_flight(void **state)
 	struct vgrant v;
 	struct vwrite w;
 
-	(void)state;
 	vgrant_open(r, &v, 7, dst, LEN);
 	assert_int_equal(vside_write(&p.near, &w, src, LEN, key(&v), 0), 0);
 	vrig_until(r, ((volatile unsigned char *)dst)[MIB] != 0xee);
@@ -466,6 +465,14 @@ static void destroyed_in_flight(void **state)
 	free(dst);
 	free(src);
 	free(copy);
+}
+
+static void destroyed_in_flight(void **state)
+{
+	(void)state;
+	if (vrig_is_double())
+		skip();
+	end_in_flight();
 }
 
 static void closed_while_opening(void **state)

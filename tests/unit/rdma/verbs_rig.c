@@ -23,8 +23,10 @@ void vrig_main(void)
 	struct kvs_transport *t;
 	unsigned int i, n;
 	char err[1024];
-	int rc = make(NULL, &t, err, sizeof(err));
+	int rc;
 
+	vrig_world();
+	rc = make(NULL, &t, err, sizeof(err));
 	if (getenv("KVS_TEST_VERBOSE"))
 		kvs_log_set_level(KVS_LOG_DEBUG);
 	if (rc == -EOPNOTSUPP || rc == -ENODEV) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Two verbs transports of one thread: the near one connects (a sender), the
- * far one adopts and gives the owner (a daemon's node). Exit 77 where there is
- * no device: tests/vm runs these in a machine that has one.
+ * far one adopts and gives the owner (a daemon's node). Over the machine's
+ * devices (verbs_real.c), exit 77 where there is none: tests/vm runs these in a
+ * machine that has one. Over the double's (verbs_fake.c) everywhere.
  */
 #ifndef KVS_TESTS_VERBS_RIG_H
 #define KVS_TESTS_VERBS_RIG_H
@@ -65,6 +66,10 @@ struct vgrant {
 
 /* Skip (77) without a device. */
 void vrig_main(void);
+/* Over the double? It has one process, and places what is posted at once. */
+bool vrig_is_double(void);
+/* verbs_real.c, verbs_fake.c: before anything else. */
+void vrig_world(void);
 struct vrig *vrig_new(const struct kvs_verbs_opts *near,
 		      const struct kvs_verbs_opts *far);
 void vrig_free(struct vrig *r);
