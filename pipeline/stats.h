@@ -59,7 +59,7 @@
 	X(PAYLOAD, "payload")                                              \
 	X(ORDER, "order") /* legal message, wrong time */                  \
 	X(RANGE, "range") /* outside what was granted */                   \
-	X(OVERLAP, "overlap") /* bytes sent twice */                       \
+	X(OVERLAP, "overlap") /* some bytes sent twice, others not */      \
 	X(FOREIGN, "foreign") /* a room or rank that is not this peer's */ \
 	X(VERSION, "version")                                              \
 	X(TOTALS, "totals") /* LAST does not agree with the admit */       \
@@ -115,6 +115,7 @@ struct kvs_worker_stats {
 	uint64_t strays[KVS_STRAY_MAX];
 	uint64_t checksum_skipped; /* rooms' ranks that could not give one */
 	uint64_t late_bytes; /* arrived for a room that was over */
+	uint64_t chunks_repeated; /* of bytes that had all come before */
 	uint64_t received_bytes; /* placed in extents */
 	struct kvs_drain_stats drains;
 	struct kvs_hist drain_seconds; /* ns, arm to over */

@@ -156,9 +156,19 @@ static int chunk_claim(struct kvs_worker *w, uint64_t session,
 					 ret_reason);
 	ret = kvs_ranges_add(&r->claimed,
 			     kvs_room_linear(r, m->extent, *ret_off), m->len);
+	if (ret == -EEXIST &&
+	    kvs_ranges_covers(&r->claimed,
+			      kvs_room_linear(r, m->extent, *ret_off),
+			      m->len)) {
+		/* A piece that came before: the first one counts, and this
+		 * one lands nowhere. */
+		w->stats.chunks_repeated++;
+		return 0;
+	}
 	if (ret == -EEXIST)
 		return receive_violation(w, session, KVS_PROTO_OVERLAP,
-					 "bytes were sent twice", ret_reason);
+					 "a chunk overlaps another",
+					 ret_reason);
 	if (ret) {
 		kvs_room_fail(r, KVS_CAUSE_INTERNAL,
 			      ret == -E2BIG ? EPROTO : -ret,

@@ -179,6 +179,7 @@ RIG_SUM(rig_bytes, (const struct rig *g, enum kvs_extent_state st),
 RIG_SUM(rig_failures, (const struct rig *g, enum kvs_room_cause c),
 	w->stats.failures[c])
 RIG_SUM(rig_late_bytes, (const struct rig *g), w->stats.late_bytes)
+RIG_SUM(rig_repeated, (const struct rig *g), w->stats.chunks_repeated)
 RIG_SUM(rig_received, (const struct rig *g), w->stats.received_bytes)
 RIG_SUM(rig_done, (const struct rig *g), w->stats.rooms_done)
 RIG_SUM(rig_drains,

@@ -71,6 +71,7 @@ uint64_t rig_proto(const struct rig *g, enum kvs_proto_error e);
 uint64_t rig_failures(const struct rig *g, enum kvs_room_cause c);
 uint64_t rig_admits(const struct rig *g, enum kvs_admit_result r);
 uint64_t rig_late_bytes(const struct rig *g);
+uint64_t rig_repeated(const struct rig *g);
 uint64_t rig_received(const struct rig *g);
 uint64_t rig_done(const struct rig *g);
 uint64_t rig_drains(const struct rig *g, enum kvs_drain_outcome o,

@@ -275,26 +275,33 @@ static void cannot_be_granted(void **state)
 	os_down(&g);
 }
 
+/* A report that comes twice counts once. */
+static void reported_twice(void **state)
+{
+	(void)state;
+	os_up(&g, PAGES, 1, NULL);
+	os_admit(&g, 1, 1, PAGES);
+	os_write(&g, 1, 0, 0, 0, 5);
+	os_run(&g, 0);
+	os_claim(&g, 1, 0, 0, 0);
+	os_run(&g, 0);
+	assert_int_equal(g.n.worker->stats.chunks_repeated, 1);
+	assert_int_equal(os_room_of(&g, 1)->received, OS_ITEM);
+	os_packet(&g, 1, KVS_PACKET_ABORT);
+	os_down(&g);
+}
+
 /* What a rank may not say of its writes closes its session. */
 static void lies_about_ranges(void **state)
 {
 	(void)state;
 	os_up(&g, PAGES, 2, NULL);
 	os_admit(&g, 1, 1, PAGES);
-	os_claim(&g, 1, 0, 0, 0);
-	os_run(&g, 0);
-	os_claim(&g, 1, 0, 0, 0); /* twice */
-	os_run(&g, MS);
-	assert_true(g.closed_sessions > 0);
-	assert_int_equal(g.n.worker->stats.protocol_errors[KVS_PROTO_OVERLAP],
-			 1);
-	assert_int_equal(os_errno(&g, 1), EPROTO);
-	os_down(&g);
-	os_up(&g, PAGES, 2, NULL);
-	os_admit(&g, 1, 1, PAGES);
 	os_claim(&g, 1, 0, 1, 0); /* a layer of the other rank */
 	os_run(&g, MS);
 	assert_int_equal(g.n.worker->stats.protocol_errors[KVS_PROTO_RANGE], 1);
+	assert_true(g.closed_sessions > 0);
+	assert_int_equal(os_errno(&g, 1), EPROTO);
 	os_down(&g);
 }
 
@@ -419,6 +426,7 @@ int main(void)
 		cmocka_unit_test(cannot_be_sealed),
 		cmocka_unit_test(aborted_while_opening),
 		cmocka_unit_test(cannot_be_granted),
+		cmocka_unit_test(reported_twice),
 		cmocka_unit_test(lies_about_ranges),
 		cmocka_unit_test(page_in_pieces),
 		cmocka_unit_test(digest_of_what_arrived),
