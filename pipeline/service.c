@@ -249,6 +249,7 @@ static void front_snapshot(void *ctx, void *arg)
 	r->instance = f->instance;
 	r->uptime = kvs_clock_now(f->clock) - f->started;
 	r->ready = !f->draining;
+	r->health_quarantined = f->settings.health_quarantined;
 	r->sessions = f->n_sessions;
 	kvs_list_for_each_entry(e, &f->engines, node)
 		r->engines += e->attached && e->open;
@@ -290,10 +291,32 @@ static void node_snapshot(void *ctx, void *arg)
 	snapshot_region(&r->pools[1], n->offload);
 }
 
+/* Quarantined memory comes back by a proof only, and one that needs a human
+ * as a rule: who sends requests here should know. */
+static void snapshot_health(struct kvs_snapshot *r,
+			    const struct kvs_worker_snapshot *w, uint32_t most)
+{
+	for (unsigned int i = 0; i < w->n_pools; i++) {
+		const struct kvs_pool_account *a = &w->pools[i].account;
+		uint64_t bytes = a->bytes[KVS_EXTENT_QUARANTINED];
+
+		if (bytes / 100.0 <= (double)a->configured * most / 10000.0 ||
+		    bytes <= r->degraded_bytes)
+			continue;
+		r->ready = false;
+		r->degraded = true;
+		r->degraded_node = w->pools[i].node;
+		r->degraded_bytes = bytes;
+	}
+}
+
 void kvs_service_snapshot(struct kvs_service *s, struct kvs_snapshot *ret)
 {
+	uint32_t most;
+
 	memset(ret, 0, sizeof(*ret));
 	kvs_mailbox_call(&s->front.mailbox, front_snapshot, ret);
+	most = ret->health_quarantined;
 	ret->tcp_engine = s->tcp_engine;
 	ret->connections = ret->sessions;
 	for (unsigned int i = 0; i < ret->n_workers; i++) {
@@ -302,6 +325,7 @@ void kvs_service_snapshot(struct kvs_service *s, struct kvs_snapshot *ret)
 		ret->connections += ret->workers[i].data_connections;
 		ret->connections_refused +=
 			ret->workers[i].data_connections_refused;
+		snapshot_health(ret, &ret->workers[i], most);
 	}
 }
 

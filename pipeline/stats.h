@@ -156,7 +156,12 @@ struct kvs_worker_snapshot {
 struct kvs_snapshot {
 	uint64_t instance;
 	uint64_t uptime; /* ns */
-	int ready; /* pools whole, listening */
+	int ready; /* pools whole, listening, not degraded */
+	/* more than health.quarantined percent of a pool is quarantined */
+	bool degraded;
+	int degraded_node;
+	uint64_t degraded_bytes; /* quarantined there */
+	uint32_t health_quarantined; /* the setting, percent */
 	const char *tcp_engine; /* "tcp/uring", "tcp/sock" */
 	uint32_t sessions;
 	uint32_t engines;

@@ -294,7 +294,17 @@ static void quarantined(uint64_t room)
 	rig_wait(g, rig_bytes(g, KVS_EXTENT_QUARANTINED) == ROOM_BYTES);
 	assert_true(rig_room_in(g, room, "quarantined"));
 	assert_int_equal(kvs_service_abort(g->svc, room), -ENOENT);
+	/* not so much that the daemon is of no use, unless the operator says
+	 * that it is */
+	assert_true(g->snap->ready && !g->snap->degraded);
+	s.health_quarantined = 1;
+	static_assert(ROOM_BYTES > POOL_BYTES / 100, "over a percent");
+	kvs_service_reload(g->svc, &s);
+	rig_wait(g, g->snap->degraded);
+	assert_false(g->snap->ready);
+	assert_int_equal(g->snap->degraded_bytes, ROOM_BYTES);
 	assert_int_equal(pe_say(e, KVS_PACKET_COPY_OVER, r, 0), 0);
+	rig_wait(g, g->snap->ready && !g->snap->degraded);
 	kvs_service_reload(g->svc, &g->set);
 }
 
