@@ -34,7 +34,7 @@
 #include "pipeline/geometry.h"
 
 #define KVS_ATTACH_MAGIC 0x4b565341u
-#define KVS_ATTACH_VERSION 1
+#define KVS_ATTACH_VERSION 2
 #define KVS_ENGINE_NAME 64
 #define KVS_ATTACH_POOLS_MAX 32
 #define KVS_PACKET_MAX 65536
@@ -105,6 +105,8 @@ struct kvs_packet_admit {
 	uint32_t slot;
 	int32_t node;
 	uint32_t aux_len;
+	uint32_t flags; /* KVS_ADMIT_* */
+	uint32_t reserved; /* 0 */
 	uint32_t n_ranks;
 	struct kvs_rank_slice ranks[]; /* n_ranks */
 };
@@ -125,7 +127,7 @@ struct kvs_packet_failed {
 	uint32_t slot;
 	uint32_t err; /* positive errno */
 	uint32_t class; /* 400, 503 */
-	uint32_t reserved;
+	uint32_t retry_ms; /* as in struct kvs_failure */
 	char text[256];
 };
 

@@ -39,6 +39,7 @@
 #include "pipeline/geometry.h"
 
 #define KVS_ENG_SLOTS_MAX (1u << 20)
+#define KVS_ENG_SPARE_PART 4096u /* one slot in so many is for health checks */
 #define KVS_ENG_DEVICES_MAX 16
 
 /* What this side adds to a slot's word. */

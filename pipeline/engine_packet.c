@@ -164,6 +164,7 @@ static int packet_failed(struct kvs_engine *e, size_t len)
 		return 0;
 	r->failure.err = p->err && p->err <= 4095 ? (int)p->err : EPROTO;
 	r->failure.http_class = p->class == 400 ? 400 : 503;
+	r->failure.retry_ms = p->class == 400 ? 0 : p->retry_ms;
 	snprintf(r->failure.text, sizeof(r->failure.text), "%.*s",
 		 (int)sizeof(p->text) - 1, p->text);
 	r->failure_generation = p->generation;

@@ -145,12 +145,18 @@ out_geometry:
 	return ret;
 }
 
+/* Slots that only health checks get: load must not make them fail. */
+static uint32_t admit_spare(const struct kvs_engine *e, uint32_t flags)
+{
+	return flags & KVS_ADMIT_HEALTH ? 0 : e->n_slots / KVS_ENG_SPARE_PART;
+}
+
 static int admit_check(const struct kvs_engine *e, const struct kvs_admit *a)
 {
 	if (!a || a->size < sizeof(*a) || !a->room || !a->tokens || !a->peer ||
 	    !*a->peer || strlen(a->peer) >= KVS_ENGINE_NAME || !a->n_ranks ||
 	    a->n_ranks > KVS_RANKS_MAX || !a->ranks ||
-	    a->aux_len > e->layout->aux_max)
+	    a->aux_len > e->layout->aux_max || a->flags & ~KVS_ADMIT_HEALTH)
 		return -EINVAL;
 	return 0;
 }
@@ -174,6 +180,7 @@ static int admit_send(struct kvs_engine *e, const struct kvs_admit *a,
 	p->slot = slot;
 	p->node = a->node;
 	p->aux_len = a->aux_len;
+	p->flags = a->flags;
 	p->n_ranks = a->n_ranks;
 	memcpy(p->ranks, a->ranks, a->n_ranks * sizeof(a->ranks[0]));
 	return kvs_eng_send(e, p,
@@ -184,19 +191,20 @@ int kvs_engine_admit(struct kvs_engine *e, const struct kvs_admit *a,
 		     kvs_handle *ret)
 {
 	struct kvs_eng_room *r;
-	uint32_t slot;
+	uint32_t slot, spare;
 	int res;
 
 	res = admit_check(e, a);
 	if (res)
 		return res;
+	spare = admit_spare(e, a->flags);
 	/* An ABORT that waits must not be overtaken: it may be of this id. */
 	kvs_eng_flush(e);
-	if (!e->n_free)
+	if (e->n_free <= spare)
 		kvs_eng_reap(e);
 	if (e->gone)
 		return -ECONNRESET;
-	if (!kvs_list_empty(&e->out) || !e->n_free)
+	if (!kvs_list_empty(&e->out) || e->n_free <= spare)
 		return -EAGAIN;
 	r = calloc(1, sizeof(*r));
 	if (!r)

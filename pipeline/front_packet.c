@@ -16,6 +16,15 @@ static void packet_bad(struct kvs_front_engine *e, const char *why)
 	kvs_front_engine_lost(e, why);
 }
 
+/* The front's own reasons pass by themselves. */
+static uint32_t admit_retry(const struct kvs_front *f, int err)
+{
+	if (err == ESHUTDOWN)
+		return (uint32_t)(f->settings.shutdown_timeout /
+				  KVS_NSEC_PER_MSEC);
+	return err == EAGAIN ? 1000 : 0;
+}
+
 static void admit_refuse(struct kvs_front_engine *e,
 			 const struct kvs_packet_admit *p, uint64_t generation,
 			 enum kvs_admit_result res, int err, const char *text)
@@ -26,7 +35,8 @@ static void admit_refuse(struct kvs_front_engine *e,
 	kvs_log_info("engine %u: room %llu refused (%s): %s", e->number,
 		     (unsigned long long)p->room, kvs_admit_result_name[res],
 		     text);
-	kvs_failed_fill(&out, p->slot, generation, err, text);
+	kvs_failed_fill(&out, p->slot, generation, err, admit_retry(e->f, err),
+			text);
 	kvs_front_engine_word(e, p->slot,
 			      KVS_WORD(generation, err, KVS_STATUS_FAILED),
 			      &out.h, sizeof(out));
@@ -47,6 +57,8 @@ static const char *admit_invalid(const struct kvs_front_engine *e,
 		return "aux_len: larger than the layout's aux_max";
 	if (!*p->peer)
 		return "peer: empty";
+	if (p->flags & ~KVS_ADMIT_HEALTH || p->reserved)
+		return "flags: unknown";
 	kvs_wire_text_put(clean, sizeof(clean), p->peer);
 	if (strcmp(clean, p->peer))
 		return "peer: has control characters or is not UTF-8";
@@ -135,6 +147,7 @@ static void packet_admit(struct kvs_front_engine *e,
 	snprintf(q.peer, sizeof(q.peer), "%s", p->peer);
 	q.tokens = p->tokens;
 	q.aux_len = p->aux_len;
+	q.health = p->flags & KVS_ADMIT_HEALTH;
 	q.n_ranks = p->n_ranks;
 	q.ranks = p->ranks;
 	ret = kvs_directory_add(f, &q, (uint32_t)node);

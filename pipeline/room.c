@@ -24,7 +24,7 @@ const char *const kvs_room_state_name[KVS_ROOM_STATE_MAX] = { KVS_ROOM_STATES(
 /* Legal edges: from each state, the set of states it may move to. */
 static const unsigned int room_edges[] = {
 	[KVS_ROOM_WAITING] = TO(ADMITTED) | TO(DRAINING),
-	[KVS_ROOM_ADMITTED] = TO(RECEIVING) | TO(DRAINING),
+	[KVS_ROOM_ADMITTED] = TO(RECEIVING) | TO(WAITING) | TO(DRAINING),
 	[KVS_ROOM_RECEIVING] = TO(SEALING) | TO(DRAINING),
 	[KVS_ROOM_SEALING] = TO(READY) | TO(DRAINING),
 	[KVS_ROOM_READY] = TO(COMMITTING) | TO(DRAINING),
@@ -54,14 +54,14 @@ static_assert(KVS_ARRAY_SIZE(room_status) == KVS_ROOM_STATE_MAX,
 	      "every state has a status");
 
 /* The one place where a room's state changes. */
-static void room_move(struct kvs_room *r, enum kvs_room_state to)
+void kvs_room_move(struct kvs_room *r, enum kvs_room_state to)
 {
 	KVS_ASSERT(room_edges[r->state] & (1u << to));
 	r->state = to;
 	r->since = kvs_clock_now(r->w->clock);
 }
 
-static void room_tell_status(struct kvs_room *r)
+void kvs_room_tell_status(struct kvs_room *r)
 {
 	if (r->engine->gone)
 		return;
@@ -70,7 +70,7 @@ static void room_tell_status(struct kvs_room *r)
 		KVS_WORD(r->generation, 0, room_status[r->state]), NULL, 0);
 }
 
-static void room_deadline(struct kvs_room *r, uint64_t after)
+void kvs_room_deadline(struct kvs_room *r, uint64_t after)
 {
 	uint64_t at = after + (KVS_RULE(R14, START) ? kvs_clock_now(r->w->clock)
 						    : r->admit_at);
@@ -92,7 +92,7 @@ static void room_deadline_receiving(struct kvs_room *r)
 	if (r->ranks_granted < r->n_ranks &&
 	    at > r->memory_at + r->w->set->open_timeout)
 		at = r->memory_at + r->w->set->open_timeout;
-	room_deadline(r, at > now ? at - now : 0);
+	kvs_room_deadline(r, at > now ? at - now : 0);
 }
 
 static void room_receiving_too_long(struct kvs_room *r)
@@ -122,9 +122,13 @@ static void room_deadline_fired(struct kvs_timer *t)
 		return;
 	switch (r->state) {
 	case KVS_ROOM_WAITING:
-		kvs_room_fail(r, KVS_CAUSE_ADMISSION_TIMEOUT, ETIME,
-			      "no memory within admission.timeout");
-		break;
+		if (r->opened || !r->memory_at) {
+			kvs_room_fail(r, KVS_CAUSE_ADMISSION_TIMEOUT, ETIME,
+				      "no memory within admission.timeout");
+			break;
+		}
+		/* its loan was called in, and its time to be opened went on */
+		__attribute__((fallthrough));
 	case KVS_ROOM_ADMITTED:
 		kvs_room_fail(r, KVS_CAUSE_OPEN_TIMEOUT, ETIME,
 			      "no rank opened the room within open.timeout");
@@ -153,11 +157,13 @@ static void room_to_free(struct kvs_room *r)
 {
 	struct kvs_worker *w = r->w;
 
+	kvs_admission_leave(r);
 	if (r->ext.pool) {
+		kvs_admission_released(r, r->ext.bytes);
 		kvs_pool_release(&r->ext, &r->drain);
 		w->released = true;
 	}
-	room_move(r, KVS_ROOM_FREE);
+	kvs_room_move(r, KVS_ROOM_FREE);
 	kvs_list_add_tail(&w->dead, &r->dead_node);
 }
 
@@ -187,7 +193,7 @@ static void room_drain_stuck(struct kvs_drain *d)
 
 	if (r->state != KVS_ROOM_DRAINING)
 		return;
-	room_move(r, KVS_ROOM_QUARANTINED);
+	kvs_room_move(r, KVS_ROOM_QUARANTINED);
 	kvs_extents_set_state(&r->ext, KVS_EXTENT_QUARANTINED);
 	kvs_log_err("room %llu gen %llu: %u parties cannot be revoked, "
 		    "%llu bytes quarantined until a late proof",
@@ -223,49 +229,6 @@ static const struct kvs_party_ops copy_party_ops = {
 	.kind = KVS_PARTY_COPY,
 	.revoke = NULL,
 };
-
-static int room_wait_try(struct kvs_wait *wt)
-{
-	struct kvs_room *r = kvs_container_of(wt, struct kvs_room, wait);
-
-	return kvs_room_take_memory(r);
-}
-
-static int room_lengths(const struct kvs_geometry *g, uint64_t **ret)
-{
-	uint64_t *lens = malloc(g->n_extents * sizeof(*lens));
-
-	if (!lens)
-		return -ENOMEM;
-	for (uint32_t e = 0; e < g->n_extents; e++)
-		lens[e] = kvs_geometry_len(g, e);
-	*ret = lens;
-	return 0;
-}
-
-static int room_check_fit(struct kvs_worker *w, const struct kvs_geometry *g,
-			  char *err, size_t errlen)
-{
-	bool quarantine = false;
-	uint64_t *lens;
-	int ret;
-
-	ret = room_lengths(g, &lens);
-	if (ret)
-		return ret;
-	ret = kvs_pool_can_fit(w->pool, lens, g->n_extents, &quarantine);
-	free(lens);
-	if (!ret)
-		return 0;
-	snprintf(err, errlen,
-		 "%llu tokens need %llu bytes of host memory, pool.size is "
-		 "%llu%s",
-		 (unsigned long long)g->tokens,
-		 (unsigned long long)kvs_geometry_total(g),
-		 (unsigned long long)kvs_pool_size(w->pool),
-		 quarantine ? " and quarantined bytes are in the way" : "");
-	return ret;
-}
 
 static void room_init_ranks(struct kvs_room *r,
 			    const struct kvs_room_request *q)
@@ -325,7 +288,9 @@ int kvs_room_create(struct kvs_worker *w, struct kvs_worker_engine *e,
 			KVS_EXTENTS_MAX, e->extent_tokens);
 		return res;
 	}
-	res = KVS_RULE(R11, FIT) ? room_check_fit(w, &g, err, errlen) : 0;
+	res = KVS_RULE(R11, FIT) ? kvs_room_check_fit(w, &g, err, errlen) : 0;
+	if (!res)
+		res = kvs_admission_check(w, q, kvs_room_need(&g), err, errlen);
 	if (res)
 		goto out_geometry;
 	res = -ENOMEM;
@@ -345,22 +310,31 @@ int kvs_room_create(struct kvs_worker *w, struct kvs_worker_engine *e,
 	r->n_ranks = q->n_ranks;
 	r->since = kvs_clock_now(w->clock);
 	r->admit_at = r->since;
+	r->wait_at = r->since;
+	r->health = q->health;
+	r->need = kvs_room_need(&g);
 	kvs_ranges_init(&r->claimed, w->set->transfer_max_ranges);
 	kvs_list_init(&r->receives);
 	kvs_list_init(&r->dead_node);
+	kvs_list_init(&r->loan_node);
 	kvs_timer_init(&r->deadline, room_deadline_fired);
-	kvs_wait_init(&r->wait, room_wait_try);
+	kvs_wait_init(&r->wait, kvs_room_wait_try);
 	kvs_party_init(&r->copy, &copy_party_ops, 0);
 	kvs_drain_init(&r->drain, &d);
 	room_init_ranks(r, q);
-	res = kvs_u64map_add(&w->rooms, r->generation, r);
+	res = kvs_admission_enter(r);
 	if (res)
 		goto out_room;
+	res = kvs_u64map_add(&w->rooms, r->generation, r);
+	if (res)
+		goto out_account;
 	kvs_list_add_tail(&e->rooms, &r->engine_node);
 	w->live++;
 	*ret = r;
 	return 0;
 
+out_account:
+	kvs_admission_leave(r);
 out_room:
 	kvs_drain_fini(&r->drain);
 	kvs_ranges_fini(&r->claimed);
@@ -399,48 +373,6 @@ bool kvs_room_live(const struct kvs_room *r)
 	return r->state < KVS_ROOM_DONE;
 }
 
-int kvs_room_take_memory(struct kvs_room *r)
-{
-	struct kvs_worker *w = r->w;
-	uint64_t *lens;
-	int ret;
-
-	KVS_ASSERT(r->state == KVS_ROOM_WAITING);
-	ret = room_lengths(&r->geo, &lens);
-	if (ret)
-		return -EAGAIN;
-	ret = kvs_pool_alloc(w->pool, lens, r->geo.n_extents, &r->ext);
-	free(lens);
-	if (ret == -EAGAIN || ret == -ENOMEM)
-		return -EAGAIN;
-	/* A queued room leaves the queue before anything else may happen. */
-	kvs_waitq_cancel(kvs_pool_waitq(w->pool), &r->wait);
-	if (ret) {
-		kvs_room_fail(r, KVS_CAUSE_INTERNAL, -ret,
-			      "host memory cannot be had any more");
-		return ret;
-	}
-	kvs_hist_record(&w->stats.admit_wait,
-			kvs_clock_now(w->clock) - r->admit_at);
-	kvs_room_log_admitted(r);
-	room_move(r, KVS_ROOM_ADMITTED);
-	r->memory_at = r->since;
-	room_deadline(r, w->set->open_timeout);
-	room_tell_status(r);
-	for (uint32_t i = 0; i < r->n_ranks && r->state < KVS_ROOM_SEALING; i++)
-		if (r->ranks[i].session)
-			kvs_room_grant(r, &r->ranks[i]);
-	return 0;
-}
-
-void kvs_room_queue(struct kvs_room *r)
-{
-	kvs_waitq_add(kvs_pool_waitq(r->w->pool), &r->wait,
-		      kvs_geometry_total(&r->geo));
-	room_deadline(r, r->w->set->admission_timeout);
-	room_tell_status(r);
-}
-
 void kvs_room_grant_fill(const struct kvs_room *r,
 			 const struct kvs_room_rank *k, struct kvs_msg *ret)
 {
@@ -474,13 +406,14 @@ void kvs_room_grant(struct kvs_room *r, struct kvs_room_rank *k)
 	struct kvs_msg m;
 
 	if (r->state == KVS_ROOM_ADMITTED) {
-		room_move(r, KVS_ROOM_RECEIVING);
+		kvs_admission_unlend(r);
+		kvs_room_move(r, KVS_ROOM_RECEIVING);
 		kvs_extents_set_state(&r->ext, KVS_EXTENT_GRANTED);
 		kvs_drain_expose(&r->drain, KVS_PROOF_RECEIVE_REAPED);
 		kvs_room_canaries(r);
 		r->open_at = r->since;
 		room_deadline_receiving(r);
-		room_tell_status(r);
+		kvs_room_tell_status(r);
 	}
 	if (++r->ranks_granted == r->n_ranks)
 		room_deadline_receiving(r);
@@ -503,6 +436,8 @@ static int room_digest_begin(struct kvs_room *r, struct kvs_room_rank *k,
 	enum kvs_digest_kind want = KVS_DIGEST_NONE;
 	int ret;
 
+	if (r->health)
+		return 0; /* seconds of a large checksum are no sign of life */
 	(void)kvs_digest_kind_parse(r->w->set->checksum_kind, &want);
 	if (kind == KVS_DIGEST_NONE) {
 		r->w->stats.checksum_skipped += want != KVS_DIGEST_NONE;
@@ -550,6 +485,11 @@ int kvs_room_open(struct kvs_room *r, struct kvs_worker_session *s,
 	k->session = s;
 	k->session_id = s->id;
 	kvs_list_add_tail(&s->ranks, &k->session_node);
+	if (r->state == KVS_ROOM_WAITING) {
+		kvs_room_opened(r); /* and granted, if there is memory */
+		return 0;
+	}
+	r->opened = true;
 	if (r->state == KVS_ROOM_ADMITTED || r->state == KVS_ROOM_RECEIVING)
 		kvs_room_grant(r, k);
 	return 0;
@@ -583,10 +523,10 @@ void kvs_room_check_arrival(struct kvs_room *r)
 		return;
 	if (kvs_room_check_canaries(r) || room_check_digests(r))
 		return;
-	room_move(r, KVS_ROOM_READY);
+	kvs_room_move(r, KVS_ROOM_READY);
 	kvs_extents_set_state(&r->ext, KVS_EXTENT_STAGED);
 	kvs_hist_record(&r->w->stats.transfer, r->since - r->open_at);
-	room_deadline(r, r->w->set->claim_timeout);
+	kvs_room_deadline(r, r->w->set->claim_timeout);
 	kvs_worker_inject(r->w, r);
 	kvs_room_tell_ready(r);
 	if (r->state != KVS_ROOM_READY)
@@ -609,8 +549,8 @@ static void room_check_complete(struct kvs_room *r)
 {
 	if (r->state == KVS_ROOM_RECEIVING && r->ranks_last == r->n_ranks &&
 	    (r->received == r->expected || !KVS_RULE(R9, SEEN))) {
-		room_move(r, KVS_ROOM_SEALING);
-		room_tell_status(r);
+		kvs_room_move(r, KVS_ROOM_SEALING);
+		kvs_room_tell_status(r);
 		kvs_room_close_grants(r);
 	}
 	if (r->state == KVS_ROOM_SEALING)
@@ -673,12 +613,12 @@ int kvs_room_commit(struct kvs_room *r)
 		return -EAGAIN;
 	kvs_hist_record(&r->w->stats.claim,
 			kvs_clock_now(r->w->clock) - r->since);
-	room_move(r, KVS_ROOM_COMMITTING);
+	kvs_room_move(r, KVS_ROOM_COMMITTING);
 	kvs_timer_cancel(&r->w->timers, &r->deadline);
 	kvs_extents_set_state(&r->ext, KVS_EXTENT_COMMITTING);
 	if (KVS_RULE(R13, COMMIT))
 		KVS_ASSERT(!kvs_drain_join(&r->drain, &r->copy));
-	room_tell_status(r);
+	kvs_room_tell_status(r);
 	return 0;
 }
 
@@ -692,12 +632,12 @@ int kvs_room_committed(struct kvs_room *r, int err)
 	if (r->state == KVS_ROOM_COMMITTING) {
 		kvs_hist_record(&r->w->stats.commit,
 				kvs_clock_now(r->w->clock) - r->since);
-		room_move(r, KVS_ROOM_DONE);
+		kvs_room_move(r, KVS_ROOM_DONE);
 		r->w->live--;
 		r->w->stats.rooms_done++;
 		/* Before the word: who sees it may use the id again. */
 		r->w->o.out->room_over(r->w->o.arg, r->id, r->generation, 0);
-		room_tell_status(r);
+		kvs_room_tell_status(r);
 		kvs_party_leave(&r->copy, KVS_PROOF_COPY_EVENT);
 		kvs_drain_arm(&r->drain);
 		return 0;
@@ -777,12 +717,13 @@ int kvs_room_fail(struct kvs_room *r, enum kvs_room_cause cause, int err,
 	switch (r->state) {
 	case KVS_ROOM_WAITING:
 		/* Owns nothing; ranks that asked get their answer. */
-		kvs_waitq_cancel(kvs_pool_waitq(r->w->pool), &r->wait);
+		kvs_admission_cancel(r);
 		r->w->released = true; /* those behind it may move up */
 		tell_ranks = true;
 		break;
 	case KVS_ROOM_ADMITTED:
 		/* Extents nobody knows: the drain is over at once. */
+		kvs_admission_unlend(r);
 		break;
 	case KVS_ROOM_RECEIVING:
 	case KVS_ROOM_SEALING:
@@ -822,7 +763,7 @@ int kvs_room_fail(struct kvs_room *r, enum kvs_room_cause cause, int err,
 	r->err = err;
 	r->w->stats.failures[cause]++;
 	r->w->live--;
-	room_move(r, KVS_ROOM_DRAINING);
+	kvs_room_move(r, KVS_ROOM_DRAINING);
 	kvs_room_log_held(r);
 	/* R2: armed before anybody is told, so that no answer can come too
 	 * early. May be over, and the memory released, on return. */

@@ -7,7 +7,7 @@
  * the legal edges; what an abort means in each state is one switch in
  * kvs_room_fail().
  *
- *  WAITING -> ADMITTED -> RECEIVING -> SEALING -> READY -> COMMITTING -> DONE
+ *  WAITING <> ADMITTED -> RECEIVING -> SEALING -> READY -> COMMITTING -> DONE
  *     |          |            |           |         |          |           |
  *     +----------+------------+-----------+---------+----------+----> DRAINING
  *                                                     FREE <---------------+
@@ -31,6 +31,7 @@
 #include "pipeline/stats.h"
 #include "pipeline/wire.h"
 
+struct kvs_admission_peer;
 struct kvs_packet_failed;
 struct kvs_worker;
 struct kvs_worker_engine;
@@ -41,7 +42,8 @@ struct kvs_worker_session;
 	 * Ends: admission.timeout, abort. */ \
 	X(WAITING, "waiting")                                                    \
 	/* holds: extents (reserved), nobody knows them. Moves on: first OPEN  \
-	 * of a rank. Ends: open.timeout, abort. */ \
+	 * of a rank; back to WAITING when a room that is being sent needs     \
+	 * them. Ends: open.timeout, abort. */ \
 	X(ADMITTED, "admitted")                                                  \
 	/* holds: extents (granted). Moves on: every expected byte of every    \
 	 * rank. Ends: open.timeout while a rank has not opened,               \
@@ -124,6 +126,7 @@ struct kvs_room_request {
 	char peer[KVS_PEER_NAME];
 	uint64_t tokens;
 	uint32_t aux_len;
+	bool health; /* a health check: from a reserve, no checksum */
 	uint32_t n_ranks;
 	const struct kvs_rank_slice *ranks;
 };
@@ -147,6 +150,12 @@ struct kvs_room {
 	bool canaries; /* written before the first grant */
 	struct kvs_drain drain;
 	struct kvs_wait wait;
+	struct kvs_waitq *queue; /* it waits in; NULL: in none */
+	struct kvs_list loan_node; /* ADMITTED, and nobody has opened it */
+	struct kvs_admission_peer *account; /* until its memory is free */
+	uint64_t need; /* bytes of the pool */
+	bool health;
+	bool opened; /* by one rank at least */
 	struct kvs_party copy; /* the engine's copy to the device */
 	struct kvs_list receives; /* struct kvs_receive in progress */
 
@@ -154,6 +163,7 @@ struct kvs_room {
 	struct kvs_timer deadline;
 	uint64_t since; /* ns, of the present state */
 	uint64_t admit_at;
+	uint64_t wait_at; /* it waits for memory since then */
 	uint64_t memory_at; /* ADMITTED: ranks may open from then on */
 	uint64_t open_at; /* first OPEN */
 
@@ -176,8 +186,9 @@ struct kvs_room {
  *
  * All checks against the pool come first, so that a request that can never
  * fit leaves no trace (R11).
- * Return: 0; -E2BIG; -EPROTOTYPE (ranks do not cover each layer exactly
- * once); -EINVAL; -ENOMEM. @err gets the text for the engine.
+ * Return: 0; -E2BIG; -EDQUOT (the peer has too much, now); -EPROTOTYPE (ranks
+ * do not cover each layer exactly once); -EINVAL; -ENOMEM. @err gets the text
+ * for the engine.
  */
 int kvs_room_create(struct kvs_worker *w, struct kvs_worker_engine *e,
 		    const struct kvs_room_request *q, struct kvs_room **ret,
@@ -187,8 +198,10 @@ void kvs_room_destroy(struct kvs_room *r);
 
 /* Try to take the memory: 0 -> ADMITTED; -EAGAIN; other: cannot. */
 int kvs_room_take_memory(struct kvs_room *r);
-/* Wait in the pool's queue. */
+/* Wait in order. */
 void kvs_room_queue(struct kvs_room *r);
+/* ADMITTED -> WAITING: nobody opened it, and another is being sent. */
+void kvs_room_take_back(struct kvs_room *r);
 /* A rank opened: bind it, and grant when there is memory. */
 int kvs_room_open(struct kvs_room *r, struct kvs_worker_session *s,
 		  uint32_t rank, uint64_t tokens, char *err, size_t errlen);
@@ -220,9 +233,11 @@ int kvs_room_fail(struct kvs_room *r, enum kvs_room_cause cause, int err,
 bool kvs_room_live(const struct kvs_room *r);
 /* HTTP-like class of an errno: 400 never, 503 later. */
 unsigned int kvs_error_class(int err);
-/* FAILED for an engine's slot, with its class; @err positive. */
+/* FAILED for an engine's slot, with its class; @err positive; @retry_ms as in
+ * struct kvs_failure. */
 void kvs_failed_fill(struct kvs_packet_failed *ret, uint32_t slot,
-		     uint64_t generation, int err, const char *text);
+		     uint64_t generation, int err, uint32_t retry_ms,
+		     const char *text);
 /* A REFUSE with its class; @err positive, @generation 0 when not known. */
 void kvs_refuse_fill(struct kvs_msg *ret, uint64_t room, uint64_t generation,
 		     uint32_t rank, int err, const char *text);

@@ -1,9 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by room.c, room_tell.c and the worker; not for others. */
+/* Shared by room*.c, admission.c and the worker; not for others. */
 #ifndef KVS_PIPELINE_ROOM_INTERNAL_H
 #define KVS_PIPELINE_ROOM_INTERNAL_H
 
 #include "pipeline/room.h"
+
+/* room.c: the one place where a room's state changes */
+void kvs_room_move(struct kvs_room *r, enum kvs_room_state to);
+/* Of the present state, ns from now. */
+void kvs_room_deadline(struct kvs_room *r, uint64_t after);
+/* The word of its state. */
+void kvs_room_tell_status(struct kvs_room *r);
+
+/* room_memory.c */
+/* Bytes of the pool that a room takes. */
+uint64_t kvs_room_need(const struct kvs_geometry *g);
+/* R11: 0; -E2BIG never, with @err; -ENOMEM. */
+int kvs_room_check_fit(struct kvs_worker *w, const struct kvs_geometry *g,
+		       char *err, size_t errlen);
+/* kvs_wait.try of a room. */
+int kvs_room_wait_try(struct kvs_wait *wt);
+/* The first OPEN of a room without memory: now it is its turn before those
+ * that nobody opened. */
+void kvs_room_opened(struct kvs_room *r);
 
 void kvs_room_grant(struct kvs_room *r, struct kvs_room_rank *k);
 /* GRANT without keys. */
@@ -48,7 +67,9 @@ uint64_t kvs_room_linear(const struct kvs_room *r, uint32_t extent,
 /* Refuse without a room: FAILED packet and word for a slot. */
 void kvs_worker_tell_failed(struct kvs_worker *w, uint32_t engine,
 			    uint32_t slot, uint64_t generation, int err,
-			    const char *text);
+			    uint32_t retry_ms, const char *text);
+/* When memory for @bytes may be there, if it was memory that was missing. */
+uint32_t kvs_worker_retry(const struct kvs_worker *w, int err, uint64_t bytes);
 /* Remember why a room failed, for a moment. */
 void kvs_worker_ended(struct kvs_worker *w, uint64_t generation, int err);
 /* test.inject_flip: damage a READY room, to show that it is found. */

@@ -46,7 +46,8 @@ void kvs_refuse_fill(struct kvs_msg *ret, uint64_t room, uint64_t generation,
 }
 
 void kvs_failed_fill(struct kvs_packet_failed *ret, uint32_t slot,
-		     uint64_t generation, int err, const char *text)
+		     uint64_t generation, int err, uint32_t retry_ms,
+		     const char *text)
 {
 	*ret = (struct kvs_packet_failed){
 		.h = { KVS_ATTACH_MAGIC, KVS_PACKET_FAILED },
@@ -54,17 +55,31 @@ void kvs_failed_fill(struct kvs_packet_failed *ret, uint32_t slot,
 		.slot = slot,
 		.err = (uint32_t)err,
 		.class = kvs_error_class(err),
+		.retry_ms = retry_ms,
 	};
 	snprintf(ret->text, sizeof(ret->text), "%s", text);
 }
 
+uint32_t kvs_worker_retry(const struct kvs_worker *w, int err, uint64_t bytes)
+{
+	switch (err) {
+	case EAGAIN:
+	case ETIME:
+		return kvs_admission_retry(w, bytes);
+	case ESHUTDOWN:
+		return (uint32_t)(w->set->shutdown_timeout / KVS_NSEC_PER_MSEC);
+	default:
+		return 0;
+	}
+}
+
 void kvs_worker_tell_failed(struct kvs_worker *w, uint32_t engine,
 			    uint32_t slot, uint64_t generation, int err,
-			    const char *text)
+			    uint32_t retry_ms, const char *text)
 {
 	struct kvs_packet_failed p;
 
-	kvs_failed_fill(&p, slot, generation, err, text);
+	kvs_failed_fill(&p, slot, generation, err, retry_ms, text);
 	w->o.out->to_engine(w->o.arg, engine, slot,
 			    KVS_WORD(generation, err, KVS_STATUS_FAILED), &p.h,
 			    sizeof(p));
@@ -74,7 +89,9 @@ void kvs_room_tell_failed(struct kvs_room *r, int err, const char *text)
 {
 	if (!r->engine->gone)
 		kvs_worker_tell_failed(r->w, r->engine->number, r->slot,
-				       r->generation, err, text);
+				       r->generation, err,
+				       kvs_worker_retry(r->w, err, r->need),
+				       text);
 }
 
 void kvs_room_tell_ready(struct kvs_room *r)

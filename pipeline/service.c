@@ -219,6 +219,7 @@ static void node_reload(void *ctx, void *arg)
 	char names[256];
 
 	kvs_settings_reload(&n->settings, arg, names, sizeof(names));
+	n->worker->released = true; /* limits of who may have memory changed */
 }
 
 void kvs_service_reload(struct kvs_service *s, const struct kvs_settings *set)

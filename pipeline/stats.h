@@ -42,6 +42,7 @@
 	X(QUEUED, "queued")                   \
 	X(NOFIT, "nofit") /* can never fit */ \
 	X(BUSY, "busy") /* queue full */      \
+	X(PEER_LIMIT, "peer_limit")           \
 	X(DUPLICATE, "duplicate")             \
 	X(LAYOUT, "layout")                   \
 	X(INVALID, "invalid")
@@ -113,6 +114,7 @@ struct kvs_worker_stats {
 	uint64_t protocol_errors[KVS_PROTO_MAX];
 	uint64_t acks_impossible[KVS_ACK_IMPOSSIBLE_MAX];
 	uint64_t strays[KVS_STRAY_MAX];
+	uint64_t loans_called; /* memory taken from rooms nobody opened */
 	uint64_t checksum_skipped; /* rooms' ranks that could not give one */
 	uint64_t late_bytes; /* arrived for a room that was over */
 	uint64_t chunks_repeated; /* of bytes that had all come before */
@@ -144,6 +146,7 @@ struct kvs_worker_snapshot {
 	unsigned int index;
 	uint32_t rooms_live; /* not in DRAINING, FREE */
 	uint32_t rooms_waiting;
+	uint64_t reserve_bytes; /* set aside for health checks */
 	uint32_t rooms_held;
 	uint64_t held_bytes[KVS_CAUSE_MAX];
 	uint32_t data_connections;

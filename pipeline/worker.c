@@ -29,6 +29,7 @@ int kvs_worker_create(const struct kvs_worker_opts *o, struct kvs_worker **ret)
 	kvs_u64map_init(&w->sessions, o->secret);
 	kvs_list_init(&w->engines);
 	kvs_list_init(&w->dead);
+	kvs_admission_init(w);
 	kvs_hist_init(&w->stats.drain_seconds);
 	kvs_hist_init(&w->stats.admit_wait);
 	kvs_hist_init(&w->stats.transfer);
@@ -62,6 +63,7 @@ void kvs_worker_destroy(struct kvs_worker *w)
 		worker_engine_free(e);
 	while ((s = kvs_u64map_next(&w->sessions, &pos)))
 		free(s);
+	kvs_admission_fini(w);
 	kvs_u64map_fini(&w->rooms);
 	kvs_u64map_fini(&w->sessions);
 	kvs_timerq_fini(&w->timers);
@@ -226,7 +228,8 @@ static void admit_refuse(struct kvs_worker *w, const struct kvs_room_request *q,
 		     kvs_admit_result_name[res], text);
 	kvs_worker_ended(w, q->generation, err);
 	w->o.out->room_over(w->o.arg, q->room, q->generation, err);
-	kvs_worker_tell_failed(w, q->engine, q->slot, q->generation, err, text);
+	kvs_worker_tell_failed(w, q->engine, q->slot, q->generation, err,
+			       kvs_worker_retry(w, err, 0), text);
 }
 
 static enum kvs_admit_result admit_result(int err)
@@ -238,6 +241,8 @@ static enum kvs_admit_result admit_result(int err)
 		return KVS_ADMIT_LAYOUT;
 	case -EINVAL:
 		return KVS_ADMIT_INVALID;
+	case -EDQUOT:
+		return KVS_ADMIT_PEER_LIMIT;
 	default:
 		return KVS_ADMIT_BUSY;
 	}
@@ -245,7 +250,6 @@ static enum kvs_admit_result admit_result(int err)
 
 void kvs_worker_admit(struct kvs_worker *w, const struct kvs_room_request *q)
 {
-	struct kvs_waitq *wq = kvs_pool_waitq(w->pool);
 	struct kvs_worker_engine *e = worker_engine(w, q->engine);
 	char text[KVS_WIRE_TEXT] = "out of memory";
 	struct kvs_room *r;
@@ -260,23 +264,21 @@ void kvs_worker_admit(struct kvs_worker *w, const struct kvs_room_request *q)
 	}
 	ret = kvs_room_create(w, e, q, &r, text, sizeof(text));
 	if (ret) {
-		admit_refuse(w, q, admit_result(ret), -ret, text);
+		admit_refuse(w, q, admit_result(ret),
+			     ret == -EDQUOT ? EAGAIN : -ret, text);
 		return;
 	}
-	if (kvs_waitq_may_pass(wq)) {
-		bool others = wq->len > 0;
-
+	if (kvs_admission_may_pass(r)) {
 		ret = kvs_room_take_memory(r);
 		if (!ret) {
 			w->stats.admits[KVS_ADMIT_OK]++;
-			if (others)
-				kvs_waitq_passed(wq);
+			kvs_admission_passed(r);
 			return;
 		}
 		if (ret != -EAGAIN)
 			return; /* it has failed and said so */
 	}
-	if (wq->len >= w->set->admission_queue) {
+	if (kvs_admission_full(r)) {
 		w->stats.admits[KVS_ADMIT_BUSY]++;
 		kvs_room_fail(r, KVS_CAUSE_ADMISSION_TIMEOUT, EAGAIN,
 			      "no memory now and admission.queue (%u) is full",
@@ -645,7 +647,7 @@ void kvs_worker_turn(struct kvs_worker *w)
 	/* Serving the queue can fail a room, which releases again. */
 	while (w->released) {
 		w->released = false;
-		kvs_waitq_run(kvs_pool_waitq(w->pool), 0);
+		kvs_admission_run(w);
 	}
 	worker_bury(w);
 	kvs_list_for_each_entry_safe(e, tmp, &w->engines, node) {

@@ -20,6 +20,7 @@
 #include "lib/rng.h"
 #include "lib/u64map.h"
 #include "pipeline/aborts.h"
+#include "pipeline/admission.h"
 #include "pipeline/attach_msg.h"
 #include "pipeline/room.h"
 #include "pipeline/settings.h"
@@ -134,6 +135,7 @@ struct kvs_worker {
 	uint32_t live;
 	bool shutting_down;
 	bool released; /* memory came back since the last turn */
+	struct kvs_admission admission;
 	struct kvs_aborts aborts; /* the last rooms that failed */
 	uint32_t flips_left; /* test.inject_flip */
 	struct kvs_worker_stats stats;

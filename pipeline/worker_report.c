@@ -20,7 +20,8 @@ void kvs_worker_snapshot(const struct kvs_worker *w,
 	memset(ret, 0, sizeof(*ret));
 	ret->index = w->o.index;
 	ret->rooms_live = w->live;
-	ret->rooms_waiting = kvs_pool_waitq(w->pool)->len;
+	ret->rooms_waiting = kvs_admission_waiting(w);
+	ret->reserve_bytes = w->admission.reserve.bytes;
 	ret->stats = w->stats;
 	ret->n_pools = 1;
 	ret->pools[0].name = kvs_pool_name(w->pool);

@@ -294,6 +294,7 @@ static int up_worker(struct bench *b)
 	int r;
 
 	kvs_settings_init(&b->set);
+	b->set.peer_rooms = UINT32_MAX; /* all are of one peer */
 	/* A room may wait for its next stage longer than these allow. */
 	b->set.open_timeout = b->set.claim_timeout = b->set.transfer_timeout =
 		3600 * KVS_NSEC_PER_SEC;

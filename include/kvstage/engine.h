@@ -28,7 +28,7 @@ enum kvs_status {
 	KVS_STATUS_FAILED = 0, /* see the errno; sticky */
 	KVS_STATUS_PENDING = 1, /* the daemon has not looked at it yet */
 	KVS_STATUS_WAITING = 2, /* queued for memory */
-	KVS_STATUS_ADMITTED = 3, /* memory owned; ranks may open */
+	KVS_STATUS_ADMITTED = 3, /* memory is there; ranks may open */
 	KVS_STATUS_RECEIVING = 4,
 	KVS_STATUS_SEALING = 5,
 	KVS_STATUS_READY = 6, /* complete and checked: commit it */
@@ -73,6 +73,10 @@ struct kvs_rank_slice {
 	uint32_t n_layers;
 };
 
+/* A health check: served before other rooms, from a reserve of its own
+ * (admission.health_reserve), and not compared by checksum. */
+#define KVS_ADMIT_HEALTH 1u
+
 struct kvs_admit {
 	size_t size;
 	uint64_t room; /* not 0 */
@@ -83,13 +87,17 @@ struct kvs_admit {
 	const struct kvs_rank_slice *ranks; /* together: each layer once */
 	uint32_t aux_len; /* bytes of every rank's aux block */
 	int node; /* -1: as attached */
+	uint32_t flags; /* KVS_ADMIT_* */
 };
 
 /**
  * kvs_engine_admit() - announce a room and ask for its memory
  * @ret: handle to poll
  *
- * Refusals by the daemon arrive through kvs_engine_poll().
+ * Refusals by the daemon arrive through kvs_engine_poll(). A prefill rank may
+ * be told of the room at once: what it opens early waits, and only what is
+ * opened has a claim to memory that others wait for. The last slots are for
+ * health checks.
  * Return: 0; -EINVAL; -EAGAIN all slots in use or the socket is full;
  * -ECONNRESET daemon gone.
  */
@@ -119,11 +127,15 @@ int kvs_engine_progress(struct kvs_engine *e);
  * end of a copy and a status word make no noise. */
 int kvs_engine_fd(const struct kvs_engine *e);
 
-/* Why a room failed: daemon's text, and class 400 or 503. */
+/* Why a room failed: daemon's text, class 400 or 503, when to ask again. */
 struct kvs_failure {
 	int err; /* positive errno */
 	unsigned int http_class; /* 400 never, 503 not now */
 	char text[256];
+	/* class 503: ask again after so many ms, as an estimate from what waits
+	 * and from how fast memory comes back, whatever the device does; 0:
+	 * time alone does not help */
+	unsigned int retry_ms;
 };
 /* 0; -EAGAIN it has not failed; -ENOENT. */
 int kvs_engine_failure(struct kvs_engine *e, const kvs_handle *h,

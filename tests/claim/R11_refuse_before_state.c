@@ -45,7 +45,7 @@ static void never_means_at_once(void **state)
 	assert_null(claim_room(&g, never));
 	assert_int_equal(g.w->rooms.n, 2);
 	assert_int_equal(g.w->live, 2);
-	assert_int_equal(kvs_pool_waitq(g.pool)->len, 1);
+	assert_int_equal(kvs_admission_waiting(g.w), 1);
 	assert_int_equal(g.w->stats.admits[KVS_ADMIT_NOFIT], 1);
 	for (unsigned int c = 0; c < KVS_CAUSE_MAX; c++)
 		assert_int_equal(g.w->stats.failures[c], 0);

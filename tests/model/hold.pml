@@ -35,7 +35,9 @@
  *
  *   here                     in the C code
  *   room(), st[]             struct kvs_room and its state, pipeline/room.c
- *   admit                    kvs_room_take_memory(), kvs_pool_alloc()
+ *   admit                    kvs_room_take_memory(), kvs_pool_alloc(); that a
+ *                            loan is called in (kvs_room_take_back()) is no
+ *                            step here: nobody was granted it
  *   grant                    kvs_room_open(), kvs_room_grant()
  *   room_fail()              kvs_room_fail()
  *   arm()                    kvs_drain_arm(), pinned/drain.c

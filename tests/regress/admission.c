@@ -8,7 +8,10 @@
  * those behind it (sgl-project/sglang#31205); a room id that is live is
  * refused whoever asks (sgl-project/sglang#40125), so of 32 requests that
  * share one id a single one runs (ray-project/ray#63741); ids are compared
- * whole, up to the largest (sgl-project/sglang#26486); id 0 is refused.
+ * whole, up to the largest (sgl-project/sglang#26486); id 0 is refused. Rooms
+ * that nobody sends do not keep those that are sent waiting; a peer that
+ * passes its limits hears which, and others do not notice; a health check
+ * each time succeeds under any load.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -346,6 +349,127 @@ static void ids_are_whole_numbers(void **state)
 	rig_down(g);
 }
 
+/* An engine admits three pools full and its ranks begin with the last: what is
+ * being sent gets the memory of what is not. */
+static void unsent_rooms_fill_nothing(void **state)
+{
+	struct pe_room r[12];
+	struct ps p;
+	struct pe e;
+
+	(void)state;
+	start(NULL);
+	pe_up(&e, g->set.engine_socket, &plain);
+	ps_up(&p, g->port, "p", 0, 1, &plain);
+	for (uint32_t i = 0; i < 12; i++)
+		pe_admit(&e, &r[i], i, 1 + i, 16 * PAGE_TOKENS, 1);
+	for (uint32_t i = 0; i < 4; i++)
+		pe_wait(&e, &r[i], KVS_STATUS_ADMITTED);
+	pe_wait(&e, &r[11], KVS_STATUS_WAITING);
+	for (uint32_t i = 12; i-- > 0;)
+		finish(&p, &e, &r[i], 1 + i, 16 * PAGE_TOKENS, i);
+	rig_refresh(g);
+	assert_int_equal(rig_done(g), 12);
+	assert_true(g->snap->workers[0].stats.loans_called >= 1);
+	assert_int_equal(rig_bytes(g, KVS_EXTENT_FREE), PAGES * PAGE);
+	ps_down(&p);
+	pe_down(&e);
+	rig_down(g);
+}
+
+static void limits_of_one_peer(void **state)
+{
+	struct pe_room a, b, c;
+	struct ps p;
+	struct pe e, f;
+
+	(void)state;
+	rig_init(g, "sock", "256K");
+	rig_set(g, "admission.peer_rooms", "2");
+	rig_set(g, "admission.peer_bytes", "64K");
+	rig_up(g);
+	pe_up(&e, g->set.engine_socket, &plain);
+	pe_admit(&e, &a, 0, 1, 10 * PAGE_TOKENS, 1);
+	pe_wait(&e, &a, KVS_STATUS_ADMITTED);
+	pe_admit(&e, &b, 1, 2, 7 * PAGE_TOKENS, 1);
+	pe_wait_failed(&e, &b, EAGAIN);
+	assert_int_equal(b.failure.class, 503);
+	assert_string_equal(b.failure.text,
+			    "peer p has 40960 bytes and asks for 28672 more, "
+			    "admission.peer_bytes is 65536");
+	assert_in_range(b.failure.retry_ms, 1, 60000);
+	pe_admit(&e, &b, 1, 2, 6 * PAGE_TOKENS, 1);
+	pe_wait(&e, &b, KVS_STATUS_ADMITTED);
+	pe_admit(&e, &c, 2, 3, PAGE_TOKENS, 1);
+	pe_wait_failed(&e, &c, EAGAIN);
+	assert_string_equal(c.failure.text,
+			    "peer p has 2 rooms, admission.peer_rooms is 2");
+	pe_admit(&e, &c, 2, 3, 17 * PAGE_TOKENS, 1);
+	pe_wait_failed(&e, &c, E2BIG);
+	assert_int_equal(c.failure.class, 400);
+	assert_int_equal(c.failure.retry_ms, 0);
+	rig_refresh(g);
+	assert_int_equal(rig_admits(g, KVS_ADMIT_PEER_LIMIT), 2);
+	assert_int_equal(rig_admits(g, KVS_ADMIT_NOFIT), 1);
+
+	/* another peer, and another engine, do not notice */
+	pe_up(&f, g->set.engine_socket, &plain);
+	snprintf(f.peer, sizeof(f.peer), "q");
+	ps_up(&p, g->port, "q", 0, 1, &plain);
+	pe_admit(&f, &c, 0, 3, 16 * PAGE_TOKENS, 1);
+	finish(&p, &f, &c, 3, 16 * PAGE_TOKENS, 4);
+	ps_down(&p);
+	pe_down(&f);
+	pe_down(&e);
+	rig_down(g);
+}
+
+/* sgl-project/sglang#31205: the probe of every second, while the pool is full
+ * of rooms that are sent, more wait, and a rank gives no sign of life. */
+static void probes_never_fail(void **state)
+{
+	struct pe_room full, waits[8], h;
+	struct ps_room w;
+	struct ps p, q;
+	struct pe e, f;
+
+	(void)state;
+	start(NULL);
+	pe_up(&e, g->set.engine_socket, &plain);
+	pe_up(&f, g->set.engine_socket, &plain);
+	f.flags = KVS_ADMIT_HEALTH;
+	snprintf(f.peer, sizeof(f.peer), "q");
+	ps_up(&p, g->port, "p", 0, 1, &plain);
+	ps_up(&q, g->port, "q", 0, 1, &plain);
+	pe_admit(&f, &h, 0, 100, PAGE_TOKENS, 1);
+	finish(&q, &f, &h, 100, PAGE_TOKENS, 1);
+	/* a sixteenth of the pool is the reserve from then on */
+	pe_admit(&e, &full, 0, 1, 60 * PAGE_TOKENS, 1);
+	assert_int_equal(ps_open(&p, 1, 60 * PAGE_TOKENS), 0);
+	ps_granted(&p, &w, 1, PAGE);
+	for (uint32_t i = 0; i < 8; i++)
+		pe_admit(&e, &waits[i], 1 + i, 2 + i, 4 * PAGE_TOKENS, 1);
+	pe_wait(&e, &waits[7], KVS_STATUS_WAITING);
+	for (uint32_t i = 0; i < 50; i++) {
+		uint32_t pages = 1 + i % 4;
+
+		pe_admit(&f, &h, 0, 101 + i, pages * PAGE_TOKENS, 1);
+		finish(&q, &f, &h, 101 + i, pages * PAGE_TOKENS, i);
+	}
+	rig_refresh(g);
+	assert_int_equal(rig_done(g), 51);
+	assert_int_equal(pe_status(&e, &waits[0]), KVS_STATUS_WAITING);
+	pe_admit(&f, &h, 0, 200, 5 * PAGE_TOKENS, 1);
+	pe_wait_failed(&f, &h, E2BIG);
+	assert_non_null(strstr(h.failure.text, "admission.health_reserve"));
+	ps_room_fini(&w);
+	ps_down(&p);
+	ps_down(&q);
+	pe_down(&e);
+	pe_down(&f);
+	rig_down(g);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -358,6 +482,9 @@ int main(void)
 		cmocka_unit_test(duplicate_is_refused),
 		cmocka_unit_test(shared_id_runs_once),
 		cmocka_unit_test(ids_are_whole_numbers),
+		cmocka_unit_test(unsent_rooms_fill_nothing),
+		cmocka_unit_test(limits_of_one_peer),
+		cmocka_unit_test(probes_never_fail),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

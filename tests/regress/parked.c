@@ -338,6 +338,7 @@ static void granted_when_there_is_memory(void **state)
 {
 	struct pe_room a, b, c;
 	struct kvs_msg m;
+	struct ps_room w;
 	struct ps p;
 	struct pe e;
 
@@ -345,7 +346,8 @@ static void granted_when_there_is_memory(void **state)
 	start(&e, "60s", "1024");
 	ps_up(&p, g->port, "p", 0, 1, &ps_two_layers);
 	pe_admit(&e, &a, 0, 1, 16 * PS_TOKENS, 1);
-	pe_wait(&e, &a, KVS_STATUS_ADMITTED);
+	assert_int_equal(ps_open(&p, 1, 16 * PS_TOKENS), 0);
+	ps_granted(&p, &w, 1, PS_PAGE);
 	pe_admit(&e, &b, 1, 2, 10 * PS_TOKENS, 1);
 	pe_wait(&e, &b, KVS_STATUS_WAITING);
 	pe_admit(&e, &c, 2, 3, 10 * PS_TOKENS, 1);
@@ -358,6 +360,8 @@ static void granted_when_there_is_memory(void **state)
 	expect_refuse(&p, 2, ECANCELED);
 	ps_quiet(&p);
 	assert_int_equal(pe_say(&e, KVS_PACKET_ABORT, &a, 0), 0);
+	ps_expect(&p, KVS_WIRE_ABORT, &m);
+	ps_room_fini(&w);
 	send_room(&p, 3);
 	pe_wait(&e, &c, KVS_STATUS_READY);
 	assert_int_equal(pe_differ(&e, &c, 10 * PS_TOKENS, 1, 3), 0);

@@ -238,6 +238,7 @@ void pe_admit(struct pe *e, struct pe_room *r, uint32_t slot, uint64_t room,
 	p->slot = slot;
 	p->node = -1;
 	p->aux_len = e->aux_len;
+	p->flags = e->flags;
 	p->n_ranks = n_ranks;
 	for (uint32_t i = 0; i < n_ranks; i++) {
 		p->ranks[i].first_layer = layers * i / n_ranks;

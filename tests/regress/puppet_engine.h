@@ -38,6 +38,7 @@ struct pe {
 	uint32_t aux_len; /* asked for at admit */
 	char peer[KVS_ENGINE_NAME]; /* likewise */
 	unsigned char nonce[16]; /* likewise */
+	uint32_t flags; /* likewise */
 	uint32_t number;
 	uint32_t n_slots;
 	const _Atomic uint64_t *words;

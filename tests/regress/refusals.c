@@ -177,13 +177,17 @@ static void not_somebody_elses(void **state)
 static void while_it_waits(void **state)
 {
 	struct pe_room first;
+	struct ps_room w;
 	uint64_t t;
 
 	(void)state;
 	start("64K", "no");
-	/* all memory */
+	/* all memory, by one that is being sent */
+	memset(e.nonce, 0, sizeof(e.nonce));
 	pe_admit(&e, &first, 1, 100, 16 * PS_TOKENS, 1);
-	pe_wait(&e, &first, KVS_STATUS_ADMITTED);
+	memset(e.nonce, 0x5a, sizeof(e.nonce));
+	assert_int_equal(ps_open(&p, 100, 16 * PS_TOKENS), 0);
+	ps_granted(&p, &w, 1, PS_PAGE);
 	pe_admit(&e, &r, 0, 1, TOKENS, 1);
 	pe_wait(&e, &r, KVS_STATUS_WAITING);
 	open_attempt(1, 0x5a);
@@ -192,6 +196,7 @@ static void while_it_waits(void **state)
 	refuse(1, 0, E2BIG);
 	expect_failed(t, E2BIG, 400);
 	pe_abort(&e, &first);
+	ps_room_fini(&w);
 	stop();
 }
 

@@ -106,7 +106,9 @@ static bool rig_all_free(const struct rig *g)
 	const struct kvs_pool_account *a =
 		&g->snap->workers[0].pools[0].account;
 
-	return a->bytes[KVS_EXTENT_FREE] == a->configured;
+	/* what is set aside for health checks is nobody's either */
+	return a->bytes[KVS_EXTENT_FREE] + g->snap->workers[0].reserve_bytes ==
+	       a->configured;
 }
 
 void rig_down(struct rig *g)

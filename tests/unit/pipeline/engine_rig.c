@@ -423,6 +423,7 @@ void rig_failed(struct rig *g, const struct rig_room *m, int err,
 		.slot = m->slot,
 		.err = (uint32_t)err,
 		.class = class,
+		.retry_ms = RIG_RETRY,
 	};
 
 	snprintf(p.text, sizeof(p.text), "%s", text);

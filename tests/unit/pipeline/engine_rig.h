@@ -32,6 +32,7 @@
 #define RIG_DEVICE_STATES 16u
 #define RIG_WAIT_MS 20000
 #define RIG_AUX 48u
+#define RIG_RETRY 1500 /* ms; in every FAILED */
 #define RIG_RANKS 2u
 
 /* How the handshake is answered; all zero: properly. */

@@ -608,6 +608,7 @@ static void test_admit_checks_its_arguments(void **state)
 	REFUSED(n_ranks, KVS_RANKS_MAX + 1);
 	REFUSED(ranks, NULL);
 	REFUSED(aux_len, 65);
+	REFUSED(flags, KVS_ADMIT_HEALTH << 1);
 #undef REFUSED
 	assert_int_equal(h.slot, 0);
 	rig_quiet(&g);
@@ -650,6 +651,42 @@ static void test_slots_come_back_after_the_last_word(void **state)
 	rig_stop(&g);
 }
 
+/* Load cannot take the last slots from a health check. */
+static void test_last_slots_are_for_health_checks(void **state)
+{
+	enum { SLOTS = 8192, SPARE = 2 };
+	const struct kvs_rank_slice ranks[1] = { { 0, 4 } };
+	struct kvs_admit a = { .size = sizeof(a),
+			       .room = 1000000,
+			       .peer = "p",
+			       .tokens = 1,
+			       .n_ranks = 1,
+			       .ranks = ranks,
+			       .node = -1 };
+	struct rig g = { .n_slots = SLOTS };
+	union {
+		struct kvs_packet_admit p;
+		unsigned char b[4096];
+	} u;
+	struct rig_room m;
+	kvs_handle h;
+
+	(void)state;
+	rig_start(&g);
+	for (unsigned int i = 0; i < SLOTS - SPARE; i++)
+		rig_admit(&g, &m, 10);
+	assert_int_equal(kvs_engine_admit(g.engine, &a, &h), -EAGAIN);
+	a.flags = KVS_ADMIT_HEALTH;
+	for (unsigned int i = 0; i < SPARE; i++) {
+		a.room++;
+		assert_int_equal(kvs_engine_admit(g.engine, &a, &h), 0);
+		(void)rig_expect(&g, KVS_PACKET_ADMIT, &u, sizeof(u));
+		assert_int_equal(u.p.flags, KVS_ADMIT_HEALTH);
+	}
+	assert_int_equal(kvs_engine_admit(g.engine, &a, &h), -EAGAIN);
+	rig_stop(&g);
+}
+
 static void test_failure_says_what_the_daemon_said(void **state)
 {
 	struct rig g = { 0 };
@@ -666,6 +703,12 @@ static void test_failure_says_what_the_daemon_said(void **state)
 	assert_int_equal(f.err, E2BIG);
 	assert_int_equal(f.http_class, 400);
 	assert_string_equal(f.text, "needs 12 of 10 bytes");
+	assert_int_equal(f.retry_ms, 0); /* never */
+	rig_room_fini(&g, &m);
+	rig_admit(&g, &m, 10);
+	rig_failed(&g, &m, EAGAIN, 503, "admission.queue");
+	assert_int_equal(kvs_engine_failure(g.engine, &m.h, &f), 0);
+	assert_int_equal(f.retry_ms, RIG_RETRY);
 	rig_room_fini(&g, &m);
 	/* A word without its packet still has an errno. */
 	rig_admit(&g, &m, 10);
@@ -766,6 +809,7 @@ int main(void)
 		cmocka_unit_test(test_random_packets_do_no_harm),
 		cmocka_unit_test(test_admit_checks_its_arguments),
 		cmocka_unit_test(test_slots_come_back_after_the_last_word),
+		cmocka_unit_test(test_last_slots_are_for_health_checks),
 		cmocka_unit_test(test_failure_says_what_the_daemon_said),
 		cmocka_unit_test(
 			test_full_socket_keeps_order_and_loses_nothing),

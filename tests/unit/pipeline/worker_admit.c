@@ -173,6 +173,7 @@ static void test_refuse_while_waiting(void **state)
 	rig_up(&g, 64);
 	rig_sessions(&g, 2);
 	a = rig_admit(&g, 1, 0, 64, 1);
+	rig_open(&g, 1, a, 0);
 	b = rig_admit(&g, 2, 1, 64, 1);
 	rig_open(&g, 2, b, 0);
 	m.refuse.room = 2;
