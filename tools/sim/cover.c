@@ -47,6 +47,7 @@ static const struct {
 	{ SIM_EV_MAX, ST(DONE), "passed through within one call" },
 	{ SIM_EV_MEMORY, ALL & ~ST(WAITING), "only who waits for it asks" },
 	{ SIM_EV_NO_MEMORY, ALL & ~ST(WAITING), "only who waits for it asks" },
+	{ SIM_EV_LOAN, ALL & ~ST(ADMITTED), "only what is on loan" },
 	{ SIM_EV_OPEN, ST(SEALING),
 	  "a second OPEN, and that while grants are closing" },
 	{ SIM_EV_OPEN, ST(QUARANTINED),

@@ -25,6 +25,7 @@
 #define SIM_EVENTS(X)                                         \
 	X(MEMORY, "memory is taken")                          \
 	X(NO_MEMORY, "no memory now")                         \
+	X(LOAN, "its memory is taken back")                   \
 	X(OPEN, "OPEN of a rank")                             \
 	X(CHUNK, "a chunk begins")                            \
 	X(CHUNK_END, "a chunk ends")                          \

@@ -17,7 +17,9 @@ static uint64_t bound(const struct sim *w, const struct kvs_room *r)
 {
 	switch (r->state) {
 	case KVS_ROOM_WAITING:
-		return w->set.admission_timeout;
+		/* its loan was called in, and then it was opened */
+		return (r->memory_at ? w->set.open_timeout : 0) +
+		       w->set.admission_timeout;
 	case KVS_ROOM_ADMITTED:
 		return w->set.open_timeout;
 	case KVS_ROOM_RECEIVING:

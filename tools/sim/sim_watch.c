@@ -70,6 +70,18 @@ int __wrap_kvs_pool_alloc(struct kvs_pool *p, const uint64_t *lens, uint32_t n,
 	return 0;
 }
 
+REAL(void, kvs_room_take_back, struct kvs_room *r);
+void __wrap_kvs_room_take_back(struct kvs_room *r)
+{
+	if (r->opened || r->drain.was_granted)
+		sim_fail(sim_now,
+			 "R1: memory of generation %llu is taken back "
+			 "from under its ranks",
+			 (unsigned long long)r->generation);
+	seen(r, SIM_EV_LOAN);
+	__real_kvs_room_take_back(r);
+}
+
 /* R13: of our own knowledge, and not the daemon's. */
 static void check_copies(const struct kvs_room *r)
 {
