@@ -197,7 +197,7 @@ run_ctest() # NAME LABEL JOBS
 		pass) pass "$test ($name, $seconds s)" ;;
 		skip) skip "$test ($name)" "$(junit_reason "$junit" "$test")" ;;
 		*)
-			show_output "$log" "$test"
+			[ ${#show[@]} -gt 0 ] || show_output "$log" "$test"
 			fail "$test ($name, $seconds s)"
 			;;
 		esac

@@ -63,7 +63,7 @@ ran() # TEST
 }
 
 machine "two nodes, huge pages" \
-	'test_pinned_.*|test_rdma_tcp_.*|test_rdma_uring.*|e2e_two_nodes|e2e_transfer' \
+	'test_pinned_.*|test_rdma_(tcp_frames|tcp_life|uring)_.*|e2e_two_nodes' \
 	--numa 900:1,900:1 --append hugepages=80
 ran test_huge_pages_used
 ran test_node0
