@@ -123,6 +123,8 @@ struct kvs_soft_event {
  * @fault: asked once about every copy, before the chances. May be NULL.
  *         Return: an enum kvs_soft_fault, or negative: as the chances say
  * @arg: for @fault
+ * @phantom: addresses with no memory behind, so that any size can be had;
+ *           copies take their time and move nothing
  */
 struct kvs_soft_virtual_opts {
 	const struct kvs_clock *clock;
@@ -130,6 +132,7 @@ struct kvs_soft_virtual_opts {
 	struct kvs_soft_chances chances;
 	int (*fault)(void *arg, const struct kvs_soft_event *e);
 	void *arg;
+	bool phantom;
 };
 
 /**

@@ -15,6 +15,7 @@
 
 #define DELAY_MAX KVS_NSEC_PER_MSEC
 #define AT_UNSET UINT64_MAX
+#define PHANTOM_FROM ((uintptr_t)1 << 60) /* no address of a process */
 
 struct job {
 	struct kvs_list node;
@@ -43,6 +44,8 @@ struct kvs_soft_virtual {
 	uint64_t free_at; /* ns; the last piece was moved */
 	uint64_t n[KVS_SOFT_FAULT_MAX];
 	bool dead;
+	bool phantom;
+	uintptr_t next_addr; /* phantom: of the next allocation */
 };
 
 static const char *const fault_names[] = { [KVS_SOFT_NO_FAULT] = "none",
@@ -197,6 +200,11 @@ static void move(struct kvs_soft *s, struct job *j, uint64_t n)
 	char *host;
 	char *dev;
 
+	if (s->v->phantom) {
+		kvs_soft_count(&s->bytes, n);
+		j->pos += n;
+		return;
+	}
 	while (n) {
 		r = &j->c->runs[j->run];
 		if (j->off == r->n * r->item_len) {
@@ -405,6 +413,8 @@ int kvs_soft_open_virtual(const struct kvs_soft_virtual_opts *o,
 	v->p = o->chances;
 	v->fault = o->fault;
 	v->arg = o->arg;
+	v->phantom = o->phantom;
+	v->next_addr = PHANTOM_FROM;
 	kvs_rng_init(&v->rng, o->seed);
 	kvs_list_init(&v->line);
 	kvs_list_init(&v->aside);
@@ -456,8 +466,49 @@ static void virtual_close(struct kvs_device *d)
 	}
 	drop_jobs(&v->line);
 	drop_jobs(&v->aside);
+	if (v->phantom) {
+		kvs_spans_fini(&s->allocs);
+		s->allocs = (struct kvs_spans){ 0 };
+	}
 	free(v);
 	kvs_soft_free_all(s);
+}
+
+static int virtual_alloc(struct kvs_device *d, uint64_t len, void **ret)
+{
+	struct kvs_soft *s = kvs_to_soft(d);
+	struct kvs_soft_virtual *v = s->v;
+	void *p = (void *)v->next_addr;
+	int r;
+
+	if (!v->phantom)
+		return kvs_soft_alloc(d, len, ret);
+	if (len > UINTPTR_MAX - v->next_addr)
+		return -ENOMEM;
+	r = kvs_spans_add(&s->allocs, p, len, false);
+	if (r)
+		return r;
+	v->next_addr += len;
+	*ret = p;
+	return 0;
+}
+
+static void virtual_free(struct kvs_device *d, void *p)
+{
+	struct kvs_soft *s = kvs_to_soft(d);
+
+	if (s->v->phantom)
+		KVS_ASSERT(!kvs_spans_del(&s->allocs, p, 0));
+	else
+		kvs_soft_free(d, p);
+}
+
+static int virtual_peek(struct kvs_device *d, void *host, const void *dev,
+			uint64_t len)
+{
+	if (kvs_to_soft(d)->v->phantom)
+		return -EINVAL;
+	return kvs_soft_peek(d, host, dev, len);
 }
 
 static uint64_t latency(struct kvs_soft_virtual *v)
@@ -524,11 +575,11 @@ const struct kvs_device_ops kvs_soft_virtual_ops = {
 	.name = "soft",
 	.open = virtual_open,
 	.close = virtual_close,
-	.alloc = kvs_soft_alloc,
-	.free = kvs_soft_free,
+	.alloc = virtual_alloc,
+	.free = virtual_free,
 	.register_host = kvs_soft_register,
 	.unregister_host = kvs_soft_unregister,
 	.copy = virtual_copy,
 	.query = kvs_soft_query,
-	.peek = kvs_soft_peek,
+	.peek = virtual_peek,
 };

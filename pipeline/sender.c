@@ -366,6 +366,8 @@ int kvs_sender_init(const struct kvs_sender_opts *o,
 	}
 	s->addr = p->addr;
 	s->t = p->t;
+	s->lose = p->lose;
+	s->lose_arg = p->lose_arg;
 	*ret = s;
 	return 0;
 }

@@ -69,6 +69,8 @@ int kvs_sender_say(struct kvs_sender *s, const struct kvs_msg *m)
 {
 	if (!s->control || s->state == KVS_SENDER_GONE)
 		return -EPIPE;
+	if (s->lose && s->lose(s->lose_arg, m))
+		return 0;
 	return kvs_sender_say_on(s, s->control, m);
 }
 

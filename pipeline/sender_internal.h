@@ -331,6 +331,8 @@ struct kvs_sender {
 	uint64_t instance;
 
 	const struct kvs_clock *clock;
+	bool (*lose)(void *arg, const struct kvs_msg *m); /* or NULL */
+	void *lose_arg;
 	pthread_t thread;
 	bool started;
 	struct kvs_transport *t;
@@ -387,6 +389,10 @@ struct kvs_sender_place {
 	const struct kvs_clock *clock; /* NULL: real */
 	struct kvs_transport *t; /* the sender's from here on */
 	struct kvs_addr addr; /* of the daemon */
+	/* Asked of every message on the control connection: true: it is lost.
+	 * NULL: none is. */
+	bool (*lose)(void *arg, const struct kvs_msg *m);
+	void *lose_arg;
 };
 
 /**

@@ -228,11 +228,12 @@ void kvs_loop_copy(const struct kvs_tx *tx, uint64_t pos, void *dst, uint64_t n)
 			continue;
 		}
 		m = len - pos < n ? len - pos : n;
-		/* No source bytes: a phantom pool is being simulated. */
-		if (tx->iov[i].iov_base)
+		/* No bytes there or here: phantom memory. */
+		if (tx->iov[i].iov_base && dst)
 			kvs_dma_move(
 				to, (const char *)tx->iov[i].iov_base + pos, m);
-		to += m;
+		if (dst)
+			to += m;
 		n -= m;
 		pos = 0;
 	}

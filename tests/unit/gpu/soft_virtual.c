@@ -5,7 +5,8 @@
  * fault, scripted on one copy, does what soft.h says to it and nothing to the
  * bytes of others, and is counted once; chances strike every kind; the same
  * seed gives the same history, another seed another; a device that is closed
- * has finished with every copy, one that was killed moves nothing any more.
+ * has finished with every copy, one that was killed moves nothing any more; a
+ * phantom one has addresses and times, and no bytes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -561,9 +562,55 @@ static void chances(void **state)
 	assert_string_equal(kvs_soft_fault_name(KVS_SOFT_FAULT_MAX), "?");
 }
 
+/* More bytes than any machine has, in the time that they take. */
+static void phantom(void **state)
+{
+	const uint64_t item = 1ULL << 40;
+	struct kvs_vclock clk;
+	const struct kvs_soft_virtual_opts o = {
+		.clock = &clk.clk,
+		.chances = { .bytes_per_sec = 1ULL << 40 },
+		.phantom = true,
+	};
+	void *host = (void *)((uintptr_t)1 << 61);
+	struct kvs_copy_run run = { .host = host, .pages = pages };
+	struct kvs_copy c = { .runs = &run, .n_runs = 1 };
+	struct kvs_soft_stats st;
+	struct kvs_device *d;
+	void *one, *two;
+
+	(void)state;
+	kvs_vclock_init(&clk, 1000);
+	assert_int_equal(kvs_soft_open_virtual(&o, &d), 0);
+	assert_int_equal(kvs_device_alloc(d, ITEMS * item, &one), 0);
+	assert_int_equal(kvs_device_alloc(d, ITEMS * item, &two), 0);
+	assert_true((char *)two >= (char *)one + ITEMS * item);
+	kvs_device_free(d, two);
+	run.dev = one;
+	run.item_len = item;
+	run.n = ITEMS;
+	c.dir = KVS_COPY_H2D;
+	assert_int_equal(kvs_device_copy(d, &c), 0);
+	assert_true(kvs_soft_next(d) == 1000 + ITEMS * KVS_NSEC_PER_SEC);
+	kvs_vclock_advance(&clk, ITEMS * KVS_NSEC_PER_SEC - 1);
+	assert_int_equal(kvs_soft_run(d), 0);
+	assert_int_equal(kvs_device_query(d, &c), -EINPROGRESS);
+	kvs_vclock_advance(&clk, 1);
+	assert_int_equal(kvs_soft_run(d), 1);
+	assert_int_equal(kvs_device_query(d, &c), 0);
+	assert_int_equal(kvs_soft_stats(d, &st), 0);
+	assert_true(st.bytes == ITEMS * item);
+	assert_int_equal(kvs_device_peek(d, &st, one, 1), -EINVAL);
+	/* what was not allocated stays refused */
+	run.dev = (char *)one + 1;
+	assert_int_equal(kvs_device_copy(d, &c), -EINVAL);
+	kvs_device_close(d);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(phantom),
 		cmocka_unit_test(pieces),
 		cmocka_unit_test(refuses),
 		cmocka_unit_test(delay),
