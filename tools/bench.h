@@ -15,5 +15,6 @@ int kvs_bench_abort(int argc, char **argv);
 int kvs_bench_pool(int argc, char **argv);
 int kvs_bench_recv(int argc, char **argv);
 int kvs_bench_rooms(int argc, char **argv);
+int kvs_bench_ttft(int argc, char **argv);
 
 #endif /* KVS_TOOLS_BENCH_H */

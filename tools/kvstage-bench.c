@@ -13,10 +13,9 @@ static const struct {
 	const char *name;
 	int (*run)(int argc, char **argv);
 } commands[] = {
-	{ "abort", kvs_bench_abort },
-	{ "pool", kvs_bench_pool },
-	{ "recv", kvs_bench_recv },
-	{ "rooms", kvs_bench_rooms },
+	{ "abort", kvs_bench_abort }, { "pool", kvs_bench_pool },
+	{ "recv", kvs_bench_recv },   { "rooms", kvs_bench_rooms },
+	{ "ttft", kvs_bench_ttft },
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -49,6 +48,7 @@ int main(int argc, char **argv)
 		       "  pool    populating a pool, for each page size\n"
 		       "  recv    receiving into a pool, against a plain loop\n"
 		       "  rooms   control-path CPU of a room, and a poll of all\n"
+		       "  ttft    time to first token while memory is held\n"
 		       "\n"
 		       "\"kvstage-bench SUBCOMMAND --help\" lists its options. "
 		       "With --json one object a line goes to standard output.",
@@ -70,7 +70,7 @@ int main(int argc, char **argv)
 	}
 	fprintf(stderr,
 		"kvstage-bench: no subcommand \"%s\"; there are abort, "
-		"pool, recv and rooms\n",
+		"pool, recv, rooms and ttft\n",
 		argv[first]);
 	return EXIT_USAGE;
 }

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Of the seed alone, so that every mode sees the same. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/rng.h"
+#include "pipeline/layout.h"
+#include "pipeline/presets.h"
+#include "tools/trace.h"
+#include "tools/ttft/ttft.h"
+
+#define HOUR (3600 * KVS_NSEC_PER_SEC)
+
+static double draw_where(struct kvs_rng *r, enum ttft_when when)
+{
+	double u = kvs_rng_double(r);
+
+	switch (when) {
+	case TTFT_EARLY:
+		return u / 5;
+	case TTFT_LATE:
+		return 0.8 + u / 5;
+	case TTFT_UNIFORM:
+		break;
+	}
+	return u;
+}
+
+static uint64_t draw_ack(struct kvs_rng *r, const struct ttft_acks *a)
+{
+	double u = kvs_rng_double(r);
+
+	switch (a->dist) {
+	case TTFT_LOST:
+		return KVS_TIME_NEVER;
+	case TTFT_FIXED:
+		return a->a;
+	case TTFT_BETWEEN:
+		return a->a + (uint64_t)(u * (double)(a->b - a->a));
+	case TTFT_EXP:
+		return (uint64_t)(-log(1 - u) * (double)a->a);
+	case TTFT_FAST:
+		break;
+	}
+	return 0;
+}
+
+/* Where the least is queued, by what a router can know: lengths and times. */
+static uint32_t choose(const uint64_t *free_at, uint32_t n)
+{
+	uint32_t best = 0;
+
+	for (uint32_t i = 1; i < n; i++)
+		if (free_at[i] < free_at[best])
+			best = i;
+	return best;
+}
+
+static void plan_request(const struct ttft_opts *o,
+			 const struct kvs_trace_request *t, struct kvs_rng *r,
+			 uint64_t *free_at, struct ttft_req *q)
+{
+	uint64_t *f;
+
+	q->at = (uint64_t)((double)(t->at_ms * KVS_NSEC_PER_MSEC) / o->speed);
+	q->input = t->input;
+	q->output = t->output ? t->output : 1;
+	q->prefill = choose(free_at, o->s.prefills);
+	f = &free_at[q->prefill];
+	*f = (*f > q->at ? *f : q->at) +
+	     (uint64_t)(q->input / o->s.prefill_rate * 1e9);
+	/* the same number of draws for each: no setting moves another's */
+	q->draw = kvs_rng_double(r);
+	q->where = draw_where(r, o->when);
+	q->ack = draw_ack(r, &o->acks);
+	q->storm = kvs_rng_double(r) < TTFT_STORM_SHARE && o->storm &&
+		   q->prefill < TTFT_STORM_WRITERS && q->at >= TTFT_STORM_AT &&
+		   q->at < TTFT_STORM_AT + TTFT_STORM_FOR;
+}
+
+static int plan_crashes(const struct ttft_opts *o, struct ttft_plan *p)
+{
+	double mean = o->crashes * o->s.prefills; /* an hour */
+	struct kvs_rng r;
+	double at = 0;
+	size_t cap = 0;
+
+	kvs_rng_init(&r, kvs_mix64(o->seed ^ 0x63726173));
+	while (mean > 0) {
+		at += -log(1 - kvs_rng_double(&r)) / mean * (double)HOUR;
+		if (at > (double)p->span)
+			break;
+		if (p->n_crashes == cap) {
+			cap = cap ? 2 * cap : 16;
+			struct ttft_crash *v =
+				realloc(p->crash, cap * sizeof(*v));
+
+			if (!v)
+				return -ENOMEM;
+			p->crash = v;
+		}
+		p->crash[p->n_crashes++] = (struct ttft_crash){
+			.at = (uint64_t)at,
+			.prefill = (uint32_t)kvs_rng_below(&r, o->s.prefills),
+		};
+	}
+	return 0;
+}
+
+static int read_requests(const struct ttft_opts *o, struct kvs_trace *ret,
+			 char *err, size_t errlen)
+{
+	struct kvs_trace_shape shape = {
+		.n = o->requests,
+		.input = KVS_TRACE_CHAT_INPUT,
+		.output = KVS_TRACE_CHAT_OUTPUT,
+		.rate = KVS_TRACE_CHAT_RATE,
+		.max_input = o->max_input,
+	};
+	int r;
+
+	if (o->trace)
+		return kvs_trace_read(o->trace, o->requests, o->max_input, ret,
+				      err, errlen);
+	if (!shape.n)
+		shape.n = (size_t)(3600 * KVS_TRACE_CHAT_RATE);
+	r = kvs_trace_generate(o->seed, &shape, ret);
+	if (r)
+		snprintf(err, errlen, "requests cannot be generated: %s",
+			 strerror(-r));
+	return r;
+}
+
+static int plan_requests(const struct ttft_opts *o, const struct kvs_trace *t,
+			 struct ttft_plan *p)
+{
+	uint64_t *free_at = calloc(o->s.prefills, sizeof(*free_at));
+	struct kvs_rng r;
+
+	p->v = calloc(t->n, sizeof(*p->v));
+	if (!p->v || !free_at) {
+		free(free_at);
+		return -ENOMEM;
+	}
+	kvs_rng_init(&r, o->seed);
+	p->n = t->n;
+	for (size_t i = 0; i < p->n; i++) {
+		struct ttft_req *q = &p->v[i];
+
+		plan_request(o, &t->req[i], &r, free_at, q);
+		p->tokens += q->input;
+		p->mean_input2 += (double)q->input * q->input / (double)p->n;
+		p->mean_input3 +=
+			(double)q->input * q->input * q->input / (double)p->n;
+		p->mean_output += (double)q->output / (double)p->n;
+		if (q->input > p->max_input)
+			p->max_input = q->input;
+	}
+	p->mean_input = (double)p->tokens / (double)p->n;
+	p->span = p->v[p->n - 1].at;
+	free(free_at);
+	return plan_crashes(o, p);
+}
+
+int ttft_plan(const struct ttft_opts *o, struct ttft_plan *ret, char *err,
+	      size_t errlen)
+{
+	struct kvs_trace t = { 0 };
+	int r = read_requests(o, &t, err, errlen);
+
+	*ret = (struct ttft_plan){ 0 };
+	if (r)
+		return r;
+	r = plan_requests(o, &t, ret);
+	kvs_trace_fini(&t);
+	if (r) {
+		snprintf(err, errlen, "no memory for the requests");
+		ttft_plan_free(ret);
+	}
+	return r;
+}
+
+void ttft_plan_free(struct ttft_plan *p)
+{
+	free(p->v);
+	free(p->crash);
+	*p = (struct ttft_plan){ 0 };
+}
+
+bool ttft_gives_up(const struct ttft_run *r, const struct ttft_req *q)
+{
+	return r->mode != TTFT_IDEAL && (q->storm || q->draw < r->abort);
+}
+
+/* All paged buffers laid together into @n, of the model's bytes or of
+ * @token_bytes, in whole 64 bytes. */
+static int fold(const struct kvs_layout *l, uint32_t n, uint64_t token_bytes,
+		struct kvs_layout **ret)
+{
+	struct kvs_layout f = *l;
+	uint64_t page = token_bytes * l->page_size, done = 0;
+	int r;
+
+	f.size = sizeof(f);
+	f.n_buffers = n;
+	f.buffers = calloc(n, sizeof(*f.buffers));
+	if (!f.buffers)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t end = (i + 1) * page / n;
+
+		f.buffers[i] = (struct kvs_layer_buffer){
+			.kind = KVS_BUFFER_KV,
+			.layer = (uint16_t)i,
+			.item_len = (uint32_t)(end - done),
+		};
+		done = end;
+	}
+	r = kvs_layout_dup(&f, ret);
+	free(f.buffers);
+	return r;
+}
+
+int ttft_layout(const struct ttft_opts *o, struct kvs_layout **ret, char *err,
+		size_t errlen)
+{
+	uint64_t bytes = o->token_bytes ? o->token_bytes : o->s.token_bytes;
+	struct kvs_layout *l;
+	int r;
+
+	r = kvs_preset_layout(o->model, NULL, &l, err, errlen);
+	if (r)
+		return r;
+	l->aux_max = 0;
+	if (!o->buffers && !o->token_bytes) {
+		*ret = l;
+		return 0;
+	}
+	r = fold(l, o->buffers ? o->buffers : l->n_buffers, bytes, ret);
+	free(l);
+	if (r) {
+		snprintf(err, errlen, "no memory for a layout");
+		return r;
+	}
+	r = kvs_layout_check(*ret, err, errlen);
+	if (r) {
+		free(*ret);
+		*ret = NULL;
+	}
+	return r;
+}
