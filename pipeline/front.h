@@ -258,6 +258,25 @@ void kvs_session_refuse(struct kvs_session *s, const struct kvs_msg_open *m,
 int kvs_session_match(struct kvs_session *s, const struct kvs_front_engine *e,
 		      const struct kvs_rank_slice *k, char *err, size_t errlen);
 
+/* The same without its slice and without capacities; not cached. */
+int kvs_session_layouts(const struct kvs_session *s,
+			const struct kvs_front_engine *e, char *err,
+			size_t errlen);
+/* Tell it what is wrong with its layout, and close. */
+void kvs_session_refuse_layout(struct kvs_session *s, const char *text);
+
+/* front_capacity.c: R11, with capacity.check; 0 or -EPROTOTYPE and @err */
+int kvs_capacity_engine(const struct kvs_front_engine *e, char *err,
+			size_t errlen);
+int kvs_capacity_session(const struct kvs_session *s,
+			 const struct kvs_front_engine *e, char *err,
+			 size_t errlen);
+/* An engine attached: refuse the sessions that would be refused now. */
+void kvs_capacity_sessions(struct kvs_front *f);
+/* Would anybody that is attached be refused under these settings? */
+int kvs_capacity_reload(struct kvs_front *f, const struct kvs_settings *set,
+			char *err, size_t errlen);
+
 /* front_control.c: messages about rooms */
 int kvs_session_message(struct kvs_session *s, const struct kvs_msg *m);
 

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "lib/log.h"
-#include "lib/rule.h"
 #include "pipeline/front.h"
 #include "pipeline/layout.h"
 #include "pipeline/wire_text.h"
@@ -54,36 +53,6 @@ static int attach_layout(struct kvs_front_engine *e,
 	if (ret)
 		return ret;
 	return kvs_layout_dup(&l, &e->layout);
-}
-
-/* R11: if the device pool or ours is smaller than one maximum-length request,
- * that request would wait for ever. */
-static int attach_capacity(struct kvs_front_engine *e, char *err, size_t errlen)
-{
-	const struct kvs_layout *l = e->layout;
-	uint64_t per = kvs_layout_bytes_per_token(l);
-	uint64_t pool = e->f->nodes[e->home].region->size / per;
-	uint64_t m = l->max_context;
-
-	if (!m || !KVS_RULE(R11, ATTACH))
-		return 0;
-	if (l->capacity && l->capacity < m)
-		snprintf(err, errlen,
-			 "device KV capacity is %llu tokens, one "
-			 "maximum-length request has %llu",
-			 (unsigned long long)l->capacity,
-			 (unsigned long long)m);
-	else if (pool < m)
-		snprintf(err, errlen,
-			 "pool.size holds %llu tokens of this layout, one "
-			 "maximum-length request has %llu",
-			 (unsigned long long)pool, (unsigned long long)m);
-	else
-		return 0;
-	if (!strcmp(e->f->settings.capacity_check, "error"))
-		return -EPROTOTYPE;
-	kvs_log_warn("engine %s: %s, continuing", e->name, err);
-	return 0;
 }
 
 /*
@@ -203,7 +172,7 @@ static int attach_check(struct kvs_front_engine *e,
 	ret = attach_home(e, a->node, a->pci, err, errlen);
 	if (ret)
 		return ret;
-	ret = attach_capacity(e, err, errlen);
+	ret = kvs_capacity_engine(e, err, errlen);
 	if (ret)
 		return ret;
 	return attach_slots(e);
@@ -243,4 +212,5 @@ void kvs_front_attach(struct kvs_front_engine *e, const void *buf, size_t len)
 		       "%u, rooms on node %d",
 		       e->number, e->name, (int)e->pid, e->layout->n_buffers,
 		       e->layout->page_size, e->f->nodes[e->home].numa);
+	kvs_capacity_sessions(e->f);
 }

@@ -233,36 +233,6 @@ static int session_hello(struct kvs_session *s, const struct kvs_msg_hello *h)
 	return session_hello_control(s, h);
 }
 
-static uint64_t common_context(const struct kvs_layout *a,
-			       const struct kvs_layout *b)
-{
-	if (!a->max_context || !b->max_context)
-		return a->max_context ? a->max_context : b->max_context;
-	return a->max_context < b->max_context ? a->max_context
-					       : b->max_context;
-}
-
-/* R11: a prefill pool smaller than one maximum-length request can never
- * produce it; say so now, not at the first long prompt. */
-static int session_capacity(struct kvs_session *s, const struct kvs_layout *e,
-			    char *err, size_t errlen)
-{
-	uint64_t m = common_context(s->layout, e);
-
-	if (!m || !s->layout->capacity || s->layout->capacity >= m ||
-	    !KVS_RULE(R11, SESSION))
-		return 0;
-	snprintf(err, errlen,
-		 "prefill KV capacity is %llu tokens, one maximum-length "
-		 "request has %llu",
-		 (unsigned long long)s->layout->capacity,
-		 (unsigned long long)m);
-	if (!strcmp(s->f->settings.capacity_check, "error"))
-		return -EPROTOTYPE;
-	kvs_log_warn("%s rank %u: %s, continuing", s->peer, s->rank, err);
-	return 0;
-}
-
 static void layer_span(const struct kvs_layout *l, uint32_t *first,
 		       uint32_t *end)
 {
@@ -276,19 +246,26 @@ static void layer_span(const struct kvs_layout *l, uint32_t *first,
 
 /* Everything this rank has must be known to the engine, and a rank that is
  * alone has to have everything. */
-static int session_match_engine(struct kvs_session *s,
-				const struct kvs_front_engine *e, char *err,
-				size_t errlen)
+int kvs_session_layouts(const struct kvs_session *s,
+			const struct kvs_front_engine *e, char *err,
+			size_t errlen)
 {
 	uint32_t first = UINT32_MAX, end = 0;
-	int ret;
 
 	layer_span(s->layout, &first, &end);
 	if (s->n_ranks == 1)
 		layer_span(e->layout, &first, &end);
-	ret = kvs_layout_match(s->layout, e->layout, first, end - first, err,
-			       errlen);
-	return ret ? ret : session_capacity(s, e->layout, err, errlen);
+	return kvs_layout_match(s->layout, e->layout, first, end - first, err,
+				errlen);
+}
+
+static int session_match_engine(struct kvs_session *s,
+				const struct kvs_front_engine *e, char *err,
+				size_t errlen)
+{
+	int ret = kvs_session_layouts(s, e, err, errlen);
+
+	return ret ? ret : kvs_capacity_session(s, e, err, errlen);
 }
 
 /* Compare with the engines attached now; one that fits is enough. */
@@ -329,12 +306,26 @@ int kvs_session_match(struct kvs_session *s, const struct kvs_front_engine *e,
 	return ret;
 }
 
+void kvs_session_refuse_layout(struct kvs_session *s, const char *text)
+{
+	struct kvs_msg e = { .type = KVS_WIRE_ERROR };
+
+	/* The text names the field and both values: it goes out as it is,
+	 * before the connection closes. */
+	e.error.err = EPROTOTYPE;
+	snprintf(e.error.text, sizeof(e.error.text), "%s", text);
+	(void)kvs_session_send(s, &e);
+	kvs_log_warn("%s rank %u: layout refused: %s", s->peer, s->rank, text);
+	s->end_err = -EPROTOTYPE;
+	s->end_why = "layout refused";
+	kvs_conn_close(s->c, -EPROTOTYPE, true);
+}
+
 static int session_layout(struct kvs_session *s, const struct kvs_msg_layout *m)
 {
 	struct kvs_front *f = s->f;
 	struct kvs_msg reply = { .type = KVS_WIRE_LAYOUT, .layout = *m };
 	char text[KVS_WIRE_TEXT];
-	struct kvs_msg e = { .type = KVS_WIRE_ERROR };
 
 	snprintf(text, sizeof(text), "out of memory");
 	/* What we do not know ourselves differs from an engine's, and is told
@@ -342,16 +333,7 @@ static int session_layout(struct kvs_session *s, const struct kvs_msg_layout *m)
 	if (kvs_layout_dup(&m->l, &s->layout) ||
 	    session_check_layout(s, text, sizeof(text)) ||
 	    kvs_layout_check(&m->l, text, sizeof(text))) {
-		/* The text names the field and both values: it goes out as
-		 * it is, before the connection closes. */
-		e.error.err = EPROTOTYPE;
-		snprintf(e.error.text, sizeof(e.error.text), "%s", text);
-		(void)kvs_session_send(s, &e);
-		kvs_log_warn("%s rank %u: layout refused: %s", s->peer, s->rank,
-			     text);
-		s->end_err = -EPROTOTYPE;
-		s->end_why = "layout refused";
-		kvs_conn_close(s->c, -EPROTOTYPE, true);
+		kvs_session_refuse_layout(s, text);
 		return 0;
 	}
 	s->state = KVS_SESSION_UP;

@@ -222,6 +222,30 @@ static void node_reload(void *ctx, void *arg)
 	n->worker->released = true; /* limits of who may have memory changed */
 }
 
+struct capacity_arg {
+	const struct kvs_settings *set;
+	char *err;
+	size_t errlen;
+	int ret;
+};
+
+static void front_capacity(void *ctx, void *arg)
+{
+	struct capacity_arg *a = arg;
+
+	a->ret = kvs_capacity_reload(ctx, a->set, a->err, a->errlen);
+}
+
+int kvs_service_check_reload(struct kvs_service *s,
+			     const struct kvs_settings *set, char *err,
+			     size_t errlen)
+{
+	struct capacity_arg a = { .set = set, .err = err, .errlen = errlen };
+
+	kvs_mailbox_call(&s->front.mailbox, front_capacity, &a);
+	return a.ret;
+}
+
 void kvs_service_reload(struct kvs_service *s, const struct kvs_settings *set)
 {
 	void *arg = (void *)set; /* read only by the two above */

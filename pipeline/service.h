@@ -60,6 +60,19 @@ int kvs_service_drain(struct kvs_service *svc);
  * first. NULL ok. Blocks. */
 void kvs_service_destroy(struct kvs_service *svc);
 
+/**
+ * kvs_service_check_reload() - may these settings come into force?
+ * @s: all of them, those that need a restart as well: they would be refused
+ *     then
+ * @err: which capacity is smaller than one maximum-length request of whom
+ *
+ * Warns instead where @s has capacity.check = warn. Any thread; blocks for a
+ * turn of the front.
+ * Return: 0; -EPROTOTYPE.
+ */
+int kvs_service_check_reload(struct kvs_service *svc,
+			     const struct kvs_settings *s, char *err,
+			     size_t errlen);
 /* Apply reloadable settings. Any thread. */
 void kvs_service_reload(struct kvs_service *svc, const struct kvs_settings *s);
 

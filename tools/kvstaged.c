@@ -257,7 +257,9 @@ void kvs_daemon_reload(struct kvs_daemon *d)
 	kvs_daemon_reloading(d);
 	if (!d->args->config)
 		kvs_log_notice("reload: there is no --config file");
-	if (kvs_daemon_args_settings(d->args, &fresh, err, sizeof(err))) {
+	if (kvs_daemon_args_settings(d->args, &fresh, err, sizeof(err)) ||
+	    (d->state == KVS_DAEMON_RUNNING &&
+	     kvs_service_check_reload(d->svc, &fresh, err, sizeof(err)))) {
 		kvs_log_err("reload: %s; nothing is changed", err);
 	} else {
 		n = kvs_settings_reload(&d->settings, &fresh, err, sizeof(err));
