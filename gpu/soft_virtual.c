@@ -12,6 +12,7 @@
 #include "lib/assert.h"
 #include "lib/list.h"
 #include "lib/rng.h"
+#include "pinned/poison.h"
 
 #define DELAY_MAX KVS_NSEC_PER_MSEC
 #define AT_UNSET UINT64_MAX
@@ -220,9 +221,9 @@ static void move(struct kvs_soft *s, struct job *j, uint64_t n)
 			item = r->pages[item];
 		dev = (char *)r->dev + item * r->item_len + in;
 		if (j->c->dir == KVS_COPY_H2D)
-			memcpy(dev, host, part);
+			kvs_dma_move(dev, host, part);
 		else
-			memcpy(host, dev, part);
+			kvs_dma_move(host, dev, part);
 		kvs_soft_count(&s->moves, 1);
 		kvs_soft_count(&s->bytes, part);
 		j->off += part;
