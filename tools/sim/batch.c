@@ -20,7 +20,7 @@
 #define BATCH_FULL 10000 /* schedules from which on everything must happen */
 #define BATCH_REPLAYS 3 /* histories printed */
 #define BATCH_FAILURES 1000 /* then it is enough */
-#define BATCH_HUNG (60 * KVS_NSEC_PER_SEC)
+#define BATCH_HUNG (20 * KVS_NSEC_PER_SEC)
 #define BATCH_NAP (20 * KVS_NSEC_PER_MSEC)
 
 /* What a process and the first one share. */

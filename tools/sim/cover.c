@@ -68,6 +68,7 @@ static const struct {
 	{ SIM_EV_CHUNK_BROKEN,
 	  ST(SEALING) | ST(READY) | ST(COMMITTING) | ST(QUARANTINED) | ST(FREE),
 	  "a receive is a party: its room is not sealed, and not free" },
+	{ SIM_EV_CHUNK, ST(FREE), "its room is gone with the turn" },
 	{ SIM_EV_CHUNK_END, ST(DRAINING),
 	  "comes by itself in the very turn that stops it" },
 	{ SIM_EV_WRITTEN, ST(QUARANTINED), "every byte has come before" },

@@ -135,6 +135,8 @@ struct sim_rank {
 	bool dirty; /* mail, or a turn that did something */
 	bool stopping;
 	bool crashed; /* the fabric killed its endpoint */
+	unsigned int asked; /* ABORTs that came to this instance */
+	unsigned int answered;
 	struct kvs_timer act; /* crash, or return */
 	uint64_t not_before; /* ns; the thread does not run */
 	struct kvs_layout layout;
@@ -202,6 +204,16 @@ struct sim_plan {
 	bool one_sided;
 };
 
+/* What one rank did with one generation, written down apart from both ends. */
+struct sim_record {
+	uint64_t generation;
+	uint32_t rank;
+	unsigned int launched; /* writes whose end the sender was not told */
+	bool failed; /* one of them */
+	bool acked; /* the daemon has read an ABORT_ACK */
+};
+#define SIM_RECORDS 128
+
 /* A key that was told to a rank, and for which generation. */
 struct sim_key {
 	uint64_t generation;
@@ -237,6 +249,7 @@ struct sim {
 	uint64_t front_not_before;
 	uint64_t node_not_before;
 	bool node_ran; /* in this step */
+	bool polled; /* its transport was, in this step */
 	bool look; /* rooms may have changed in this step */
 	bool daemon_up;
 	bool daemon_draining;
@@ -254,6 +267,8 @@ struct sim {
 	struct kvs_timer release; /* what is stalled goes on */
 	uint64_t steps;
 
+	struct sim_record record[SIM_RECORDS];
+	uint32_t n_records;
 	struct sim_key key[SIM_KEYS];
 	uint32_t n_keys; /* ever told */
 	/* ns a grant may take to close, with an attempt that fails, its
@@ -329,6 +344,15 @@ int sim_run(struct sim *w);
 
 /* sim_watch.c: the world whose daemon is running; set by sim_run(). */
 extern struct sim *sim_now;
+/* The two names of a function that the linker wraps. */
+#define REAL(ret, name, ...)            \
+	ret __real_##name(__VA_ARGS__); \
+	ret __wrap_##name(__VA_ARGS__)
+
+struct kvs_room *sim_room_of(struct kvs_worker *w, uint64_t generation);
+/* sim_promise.c: of this generation and rank; find: NULL, not yet seen. */
+struct sim_record *sim_record_find(uint64_t generation, uint32_t rank);
+struct sim_record *sim_record_of(uint64_t generation, uint32_t rank);
 /* From the fabric. */
 void sim_crashed(void *arg, struct kvs_transport *t);
 void sim_placed(void *arg, const struct kvs_loop_placed *p);

@@ -191,6 +191,17 @@ void sim_check_end(struct sim *w)
 		if (w->plan.clean && !a->copied)
 			sim_fail(w, "attempt %u did not end well", a->nr);
 	}
+	for (unsigned int i = 0; i < w->plan.n_ranks; i++) {
+		const struct sim_rank *k = &w->rank[i];
+		unsigned int most = k->asked;
+
+		/* so many of a room that cannot be answered yet are counted */
+		if (most > 64)
+			most = 64;
+		if (k->s && k->s->state == KVS_SENDER_UP && k->answered < most)
+			sim_fail(w, "R6: rank %u gave %u answers to %u ABORTs",
+				 i, k->answered, k->asked);
+	}
 	if (!w->daemon_up)
 		return;
 	kvs_pool_account(w->node.pool, &acc);

@@ -298,6 +298,7 @@ static void send_act(struct kvs_timer *t)
 {
 	struct sim_send *s = kvs_container_of(t, struct sim_send, act);
 	struct sim *w = s->w;
+	bool failed;
 	int ret;
 
 	w->actor = "rank";
@@ -317,7 +318,10 @@ static void send_act(struct kvs_timer *t)
 	}
 	if (s->finished || send_goes_wrong(s))
 		return;
+	failed = s->r->state == KVS_SEND_FAILED;
 	ret = send_step(s);
+	if (!ret && failed)
+		sim_fail(w, "R4: a room that has failed takes more");
 	if (ret && ret != -EBUSY && ret != -ECANCELED)
 		sim_fail(w, "rank %u, attempt %u: a call was refused: %d",
 			 s->k->nr, s->a->nr, ret);
@@ -397,6 +401,8 @@ void sim_rank_begin(struct sim_rank *k)
 	k->n_free = SIM_ITEMS;
 	k->crashed = false;
 	k->stopping = false;
+	k->asked = 0;
+	k->answered = 0;
 	snprintf(name, sizeof(name), "s%u.%u", k->nr, k->instance++);
 	if (kvs_loop_create(w->net, name, &k->t) ||
 	    kvs_loop_addr("front", &p.addr)) {

@@ -141,6 +141,7 @@ static bool paused(struct sim *w, uint64_t *not_before)
 static void actor_run(struct sim *w, unsigned int i)
 {
 	w->node_ran = false;
+	w->polled = false;
 	w->look = false;
 	if (i == SIM_FRONT) {
 		w->actor = "front";

@@ -11,10 +11,6 @@
 
 struct sim *sim_now;
 
-#define REAL(ret, name, ...)            \
-	ret __real_##name(__VA_ARGS__); \
-	ret __wrap_##name(__VA_ARGS__)
-
 static void seen(const struct kvs_room *r, enum sim_event e)
 {
 	unsigned int st = r ? r->state : SIM_STATE_GONE;
@@ -24,7 +20,7 @@ static void seen(const struct kvs_room *r, enum sim_event e)
 		 sim_event_name[e]);
 }
 
-static struct kvs_room *room_of(struct kvs_worker *w, uint64_t generation)
+struct kvs_room *sim_room_of(struct kvs_worker *w, uint64_t generation)
 {
 	return generation ? kvs_u64map_get(&w->rooms, generation) : NULL;
 }
@@ -60,9 +56,14 @@ int __wrap_kvs_pool_alloc(struct kvs_pool *p, const uint64_t *lens, uint32_t n,
 {
 	struct kvs_room *r = kvs_container_of(ret, struct kvs_room, ext);
 	int res = __real_kvs_pool_alloc(p, lens, n, ret);
+	struct kvs_pool_account acc;
 
 	if (res) {
 		seen(r, SIM_EV_NO_MEMORY);
+		kvs_pool_account(p, &acc);
+		if (res == -E2BIG && !acc.bytes[KVS_EXTENT_QUARANTINED])
+			sim_fail(sim_now, "R11: a room exists that can never "
+					  "fit");
 		return res;
 	}
 	seen(r, SIM_EV_MEMORY);
@@ -104,6 +105,21 @@ static void check_copies(const struct kvs_room *r)
 	}
 }
 
+/* R3: of our own records. */
+static void check_acks(const struct kvs_room *r)
+{
+	for (uint32_t i = 0; i < r->n_ranks; i++) {
+		const struct sim_record *had =
+			sim_record_find(r->generation, i);
+
+		if (r->ranks[i].party.acked && (!had || !had->acked))
+			sim_fail(sim_now,
+				 "R3: generation %llu counts an "
+				 "acknowledgement of rank %u, who gave none",
+				 (unsigned long long)r->generation, i);
+	}
+}
+
 /* Nobody may be left who can reach it. */
 static void check_release(const struct kvs_room *r)
 {
@@ -115,6 +131,7 @@ static void check_release(const struct kvs_room *r)
 			 "%u parties alive",
 			 (unsigned long long)r->generation, r->drain.live);
 	check_copies(r);
+	check_acks(r);
 	if (!kvs_list_empty(&r->receives))
 		sim_fail(w,
 			 "R1: memory of generation %llu is released while "
@@ -190,27 +207,62 @@ REAL(void, kvs_worker_open, struct kvs_worker *w, uint64_t session,
 void __wrap_kvs_worker_open(struct kvs_worker *w, uint64_t session,
 			    uint64_t generation, const struct kvs_msg_open *m)
 {
-	seen(room_of(w, generation), SIM_EV_OPEN);
+	seen(sim_room_of(w, generation), SIM_EV_OPEN);
 	__real_kvs_worker_open(w, session, generation, m);
+}
+
+/* R12: READY is for its engine alone to give up. R7: what a rank says, or its
+ * loss, ends what is not decided. */
+static void check_verdict(const struct kvs_room *r, enum kvs_room_state was,
+			  bool must_fail, const char *what)
+{
+	if (was >= KVS_ROOM_READY && was < KVS_ROOM_DONE && r->failed)
+		sim_fail(sim_now, "R12: %s ended a room in state %s", what,
+			 kvs_room_state_name[was]);
+	if (must_fail && was < KVS_ROOM_READY && !r->failed)
+		sim_fail(sim_now, "R7: %s did not end a room in state %s", what,
+			 kvs_room_state_name[was]);
+}
+
+/* The room and rank that a message is about, if they are the sender's. */
+static struct kvs_room *about(struct kvs_worker *w, uint64_t session,
+			      const struct kvs_msg *m)
+{
+	uint64_t id = m->abort.room, generation = m->abort.generation;
+	uint32_t rank = m->abort.rank;
+	struct kvs_room *r;
+
+	if (m->type == KVS_WIRE_REFUSE) {
+		id = m->refuse.room;
+		generation = m->refuse.generation;
+		rank = m->refuse.rank;
+	} else if (m->type != KVS_WIRE_ABORT) {
+		return NULL;
+	}
+	r = sim_room_of(w, generation);
+	if (!r || r->id != id || rank >= r->n_ranks ||
+	    !r->ranks[rank].session || r->ranks[rank].session->id != session)
+		return NULL;
+	return r;
 }
 
 static void seen_message(struct kvs_worker *w, const struct kvs_msg *m)
 {
 	switch (m->type) {
 	case KVS_WIRE_LAST:
-		seen(room_of(w, m->last.generation), SIM_EV_LAST);
+		seen(sim_room_of(w, m->last.generation), SIM_EV_LAST);
 		break;
 	case KVS_WIRE_ABORT:
-		seen(room_of(w, m->abort.generation), SIM_EV_SENDER_ABORT);
+		seen(sim_room_of(w, m->abort.generation), SIM_EV_SENDER_ABORT);
 		break;
 	case KVS_WIRE_ABORT_ACK:
-		seen(room_of(w, m->abort.generation), SIM_EV_ACK);
+		seen(sim_room_of(w, m->abort.generation), SIM_EV_ACK);
 		break;
 	case KVS_WIRE_ABORT_NAK:
-		seen(room_of(w, m->abort.generation), SIM_EV_NAK);
+		seen(sim_room_of(w, m->abort.generation), SIM_EV_NAK);
 		break;
 	case KVS_WIRE_REFUSE:
-		seen(room_of(w, m->refuse.generation), SIM_EV_REFUSE);
+		seen(sim_room_of(w, m->refuse.generation), SIM_EV_REFUSE);
 		break;
 	case KVS_WIRE_HELLO:
 	case KVS_WIRE_LAYOUT:
@@ -226,13 +278,40 @@ static void seen_message(struct kvs_worker *w, const struct kvs_msg *m)
 	}
 }
 
+/* R5: who refuses to acknowledge is revoked at once. */
+static void check_nak(struct kvs_worker *w, uint64_t session,
+		      const struct kvs_msg *m)
+{
+	const struct kvs_room *r = sim_room_of(w, m->abort.generation);
+	const struct kvs_room_rank *k;
+
+	if (!r || !r->failed || m->abort.rank >= r->n_ranks)
+		return;
+	k = &r->ranks[m->abort.rank];
+	if (k->session && k->session->id == session && k->party.drain &&
+	    !k->party.revoking && r->state == KVS_ROOM_DRAINING)
+		sim_fail(sim_now,
+			 "R5: generation %llu waits for rank %u, who has said "
+			 "that it cannot acknowledge",
+			 (unsigned long long)r->generation, k->rank);
+}
+
 REAL(int, kvs_worker_message, struct kvs_worker *w, uint64_t session,
      const struct kvs_msg *m);
 int __wrap_kvs_worker_message(struct kvs_worker *w, uint64_t session,
 			      const struct kvs_msg *m)
 {
+	struct kvs_room *r = about(w, session, m);
+	enum kvs_room_state was = r ? r->state : KVS_ROOM_FREE;
+	int ret;
+
 	seen_message(w, m);
-	return __real_kvs_worker_message(w, session, m);
+	ret = __real_kvs_worker_message(w, session, m);
+	if (r)
+		check_verdict(r, was, true, "a message of a rank");
+	if (m->type == KVS_WIRE_ABORT_NAK)
+		check_nak(w, session, m);
+	return ret;
 }
 
 static void seen_session(struct kvs_worker *w, uint64_t id, enum sim_event e)
@@ -246,13 +325,54 @@ static void seen_session(struct kvs_worker *w, uint64_t id, enum sim_event e)
 		seen(k->room, e);
 }
 
+static unsigned int session_rooms(struct kvs_worker *w, uint64_t id,
+				  struct kvs_room **r, enum kvs_room_state *was)
+{
+	struct kvs_worker_session *s = kvs_u64map_get(&w->sessions, id);
+	const struct kvs_room_rank *k;
+	unsigned int n = 0;
+
+	if (!s)
+		return 0;
+	kvs_list_for_each_entry(k, &s->ranks, session_node) {
+		if (n == SIM_ATTEMPTS)
+			break;
+		was[n] = k->room->state;
+		r[n++] = k->room;
+	}
+	return n;
+}
+
+/* R5: nobody waits for the answer of a rank that cannot give one. */
+static void check_mute(const struct kvs_room *r)
+{
+	for (uint32_t i = 0; r->failed && i < r->n_ranks; i++) {
+		const struct kvs_room_rank *k = &r->ranks[i];
+
+		if (k->granted && !k->session && k->party.drain &&
+		    !k->party.revoking)
+			sim_fail(sim_now,
+				 "R5: generation %llu waits for rank %u, whose "
+				 "sender is lost",
+				 (unsigned long long)r->generation, i);
+	}
+}
+
 REAL(void, kvs_worker_session_lost, struct kvs_worker *w, uint64_t id, int err,
      const char *why);
 void __wrap_kvs_worker_session_lost(struct kvs_worker *w, uint64_t id, int err,
 				    const char *why)
 {
+	struct kvs_room *r[SIM_ATTEMPTS] = { NULL };
+	enum kvs_room_state was[SIM_ATTEMPTS];
+	unsigned int n = session_rooms(w, id, r, was);
+
 	seen_session(w, id, SIM_EV_SESSION_LOST);
 	__real_kvs_worker_session_lost(w, id, err, why);
+	for (unsigned int i = 0; i < n; i++) {
+		check_verdict(r[i], was[i], true, "a lost sender");
+		check_mute(r[i]);
+	}
 }
 
 REAL(void, kvs_worker_conn_lost, struct kvs_worker *w, uint64_t session,
@@ -260,8 +380,18 @@ REAL(void, kvs_worker_conn_lost, struct kvs_worker *w, uint64_t session,
 void __wrap_kvs_worker_conn_lost(struct kvs_worker *w, uint64_t session,
 				 int err)
 {
+	struct kvs_worker_session *s = kvs_u64map_get(&w->sessions, session);
+	const struct kvs_room_rank *k;
+
 	seen_session(w, session, SIM_EV_CONN_LOST);
 	__real_kvs_worker_conn_lost(w, session, err);
+	if (!s)
+		return;
+	kvs_list_for_each_entry(k, &s->ranks, session_node)
+		if (k->room->state == KVS_ROOM_RECEIVING &&
+		    k->received < k->expected)
+			sim_fail(sim_now, "R7: a broken data connection did "
+					  "not end its room");
 }
 
 /* ---- what arrives -------------------------------------------------------- */
@@ -276,7 +406,7 @@ int __wrap_kvs_worker_receive_begin(struct kvs_worker *w, uint64_t session,
 {
 	int ret;
 
-	seen(room_of(w, m->generation), SIM_EV_CHUNK);
+	seen(sim_room_of(w, m->generation), SIM_EV_CHUNK);
 	ret = __real_kvs_worker_receive_begin(w, session, m, rx, ret_addr,
 					      ret_reason);
 	if (ret && !sim_now->plan.net.lie)
@@ -290,8 +420,13 @@ REAL(void, kvs_worker_receive_end, struct kvs_worker *w, struct kvs_receive *rx,
 void __wrap_kvs_worker_receive_end(struct kvs_worker *w, struct kvs_receive *rx,
 				   int status, uint64_t got)
 {
-	seen(rx->room, status ? SIM_EV_CHUNK_BROKEN : SIM_EV_CHUNK_END);
+	const struct kvs_room *r = rx->room;
+
+	seen(r, status ? SIM_EV_CHUNK_BROKEN : SIM_EV_CHUNK_END);
 	__real_kvs_worker_receive_end(w, rx, status, got);
+	if (r && (status || got != rx->len) && !r->failed)
+		sim_fail(sim_now, "R7: a chunk that broke off did not end its "
+				  "room");
 }
 
 REAL(int, kvs_worker_written, struct kvs_worker *w, uint64_t session,
@@ -300,7 +435,7 @@ int __wrap_kvs_worker_written(struct kvs_worker *w, uint64_t session,
 			      const struct kvs_msg_chunk *m,
 			      enum kvs_proto_error *ret_reason)
 {
-	seen(room_of(w, m->generation), SIM_EV_WRITTEN);
+	seen(sim_room_of(w, m->generation), SIM_EV_WRITTEN);
 	return __real_kvs_worker_written(w, session, m, ret_reason);
 }
 
@@ -365,7 +500,7 @@ void __wrap_kvs_worker_packet(struct kvs_worker *w, uint32_t engine,
 	enum sim_event e = packet_event(type, p->err);
 
 	if (e != SIM_EV_MAX)
-		seen(room_of(w, p->generation), e);
+		seen(sim_room_of(w, p->generation), e);
 	__real_kvs_worker_packet(w, engine, type, p);
 }
 
@@ -412,9 +547,28 @@ void __wrap_kvs_worker_abandon(struct kvs_worker *w)
 	__real_kvs_worker_abandon(w);
 }
 
+/* R14: it began when what it bounds began. */
+static void check_deadline(const struct kvs_room *r, uint64_t now)
+{
+	const struct kvs_settings *set = &sim_now->set;
+
+	if ((r->state == KVS_ROOM_ADMITTED &&
+	     now - r->memory_at < set->open_timeout) ||
+	    (r->state == KVS_ROOM_READY && now - r->since < set->claim_timeout))
+		sim_fail(sim_now, "R14: state %s ends before its time",
+			 kvs_room_state_name[r->state]);
+}
+
 static bool due(const struct kvs_timer *t, uint64_t now)
 {
 	return kvs_timer_is_set(t) && t->at <= now;
+}
+
+REAL(int, kvs_transport_poll, struct kvs_transport *t, uint64_t timeout_ns);
+int __wrap_kvs_transport_poll(struct kvs_transport *t, uint64_t timeout_ns)
+{
+	sim_now->polled |= t == sim_now->node_t;
+	return __real_kvs_transport_poll(t, timeout_ns);
 }
 
 REAL(unsigned int, kvs_timerq_run, struct kvs_timerq *q, uint64_t now);
@@ -425,76 +579,18 @@ unsigned int __wrap_kvs_timerq_run(struct kvs_timerq *q, uint64_t now)
 	size_t pos = 0;
 
 	if (w && q == &w->timers && kvs_timerq_next(q) <= now) {
+		/* R14: what has come comes first */
+		if (sim_now->node_ran && !sim_now->polled)
+			sim_fail(sim_now, "R14: deadlines are looked at before "
+					  "completions");
 		while ((r = kvs_u64map_next(&w->rooms, &pos))) {
-			if (due(&r->deadline, now))
+			if (due(&r->deadline, now)) {
 				seen(r, SIM_EV_DEADLINE);
+				check_deadline(r, now);
+			}
 			if (due(&r->drain.hold, now))
 				seen(r, SIM_EV_HOLD);
 		}
 	}
 	return __real_kvs_timerq_run(q, now);
-}
-
-/* ---- what is promised ---------------------------------------------------- */
-
-/* R2: the drain is armed before a rank is told. */
-static void check_abort(const struct kvs_msg *m)
-{
-	struct sim *w = sim_now;
-	const struct kvs_room *r;
-
-	if (!w->daemon_up)
-		return;
-	r = room_of(w->node.worker, m->abort.generation);
-	if (r && r->state != KVS_ROOM_FREE && r->drain.state == KVS_DRAIN_OPEN)
-		sim_fail(w,
-			 "R2: ABORT of generation %llu is sent before its "
-			 "drain is armed",
-			 (unsigned long long)m->abort.generation);
-}
-
-/* R4, R5: who acknowledges writes no more. */
-static void check_ack(const struct kvs_sender *s, const struct kvs_msg *m)
-{
-	const struct kvs_send_room *r;
-
-	kvs_list_for_each_entry(r, &s->all, all_node) {
-		if (r->generation != m->abort.generation ||
-		    r->id != m->abort.room)
-			continue;
-		if (atomic_load(&r->outstanding))
-			sim_fail(sim_now,
-				 "R4: an ABORT_ACK with %u chunks outstanding",
-				 atomic_load(&r->outstanding));
-	}
-}
-
-static void note_keys(const struct kvs_msg_grant *g)
-{
-	struct sim *w = sim_now;
-
-	for (uint32_t i = 0; i < g->n_keys; i++) {
-		struct sim_key *k = &w->key[w->n_keys++ % SIM_KEYS];
-
-		k->rkey = g->keys[i].rkey;
-		k->generation = g->generation;
-	}
-}
-
-REAL(int, kvs_wire_encode, const struct kvs_msg *m, void *buf, size_t cap);
-int __wrap_kvs_wire_encode(const struct kvs_msg *m, void *buf, size_t cap)
-{
-	const struct kvs_sender *s = NULL;
-	struct sim *w = sim_now;
-
-	for (unsigned int i = 0; i < SIM_RANKS; i++)
-		if (w->rank[i].s && buf == w->rank[i].s->frame)
-			s = w->rank[i].s;
-	if (m->type == KVS_WIRE_ABORT && !s && w->daemon_up)
-		check_abort(m);
-	if (m->type == KVS_WIRE_GRANT)
-		note_keys(&m->grant);
-	if (m->type == KVS_WIRE_ABORT_ACK && s)
-		check_ack(s, m);
-	return __real_kvs_wire_encode(m, buf, cap);
 }
