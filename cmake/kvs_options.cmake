@@ -60,6 +60,7 @@ pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET GLOBAL jansson)
 pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET GLOBAL libisal)
 pkg_check_modules(DEFLATE REQUIRED IMPORTED_TARGET GLOBAL libdeflate)
 pkg_check_modules(INIH REQUIRED IMPORTED_TARGET GLOBAL inih)
+pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET GLOBAL libsodium)
 pkg_check_modules(EVENT REQUIRED IMPORTED_TARGET GLOBAL libevent_core
                   libevent_extra)
 find_package(Threads REQUIRED)

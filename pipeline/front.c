@@ -266,22 +266,46 @@ static void front_sweep(struct kvs_timer *t)
 	kvs_parked_sweep(kvs_container_of(t, struct kvs_front, sweep));
 }
 
+void kvs_front_keys(struct kvs_front *f, const struct kvs_auth_keys *k)
+{
+	f->keys = *k;
+}
+
+static int front_load_keys(struct kvs_front *f, char *err, size_t errlen)
+{
+	struct kvs_auth_keys k;
+	int ret;
+
+	if (!*f->settings.auth_key_file)
+		return 0;
+	ret = kvs_auth_keys_load(f->settings.auth_key_file, &k, err, errlen);
+	if (ret)
+		return ret;
+	kvs_front_keys(f, &k);
+	kvs_auth_keys_clear(&k);
+	return 0;
+}
+
 static int front_listen(struct kvs_front *f, char *err, size_t errlen)
 {
 	struct kvs_addr addr;
 	int ret;
 
+	ret = front_load_keys(f, err, errlen);
+	if (ret)
+		return ret;
 	ret = kvs_addr_parse(f->settings.listen_address, true, &addr, err,
 			     errlen);
 	if (ret)
 		return ret;
-	for (unsigned int i = 0; i < addr.n; i++) {
+	for (unsigned int i = 0; i < addr.n && !f->keys.n; i++) {
 		if (kvs_addr_is_loopback(
 			    (const struct sockaddr *)&addr.a[i].ss))
 			continue;
 		snprintf(err, errlen,
-			 "listen.address: %s is not a loopback address; peers "
-			 "are not authenticated yet",
+			 "listen.address: %s is not a loopback address, and "
+			 "without auth.key_file whoever reached it could "
+			 "connect",
 			 f->settings.listen_address);
 		return -EACCES;
 	}
@@ -306,6 +330,7 @@ int kvs_front_init(struct kvs_front *f, const struct kvs_front_opts *o)
 	f->started = kvs_clock_now(f->clock);
 	atomic_init(&f->stop, false);
 	sem_init(&f->woken, 0, 0);
+	kvs_list_init(&f->strangers);
 	kvs_list_init(&f->sessions);
 	kvs_list_init(&f->engines);
 	kvs_timerq_init(&f->timers);
@@ -316,7 +341,9 @@ int kvs_front_init(struct kvs_front *f, const struct kvs_front_opts *o)
 	kvs_u64map_init(&f->ended, o->secret);
 	f->scratch = malloc(sizeof(*f->scratch));
 	f->ended_ring = calloc(f->ended_max, sizeof(*f->ended_ring));
-	if (!f->scratch || !f->ended_ring)
+	if (!f->scratch || !f->ended_ring ||
+	    kvs_auth_sources_create(f->settings.auth_sources, o->secret,
+				    &f->sources))
 		return -ENOMEM;
 	return kvs_random_fill(&f->instance, sizeof(f->instance)) ? -EIO : 0;
 }
@@ -333,6 +360,8 @@ void kvs_front_fini(struct kvs_front *f)
 	kvs_u64map_fini(&f->parked);
 	kvs_u64map_fini(&f->ended);
 	free(f->ended_ring);
+	kvs_auth_sources_destroy(f->sources);
+	kvs_auth_keys_clear(&f->keys);
 	kvs_timerq_fini(&f->timers);
 	free(f->scratch);
 	sem_destroy(&f->woken);

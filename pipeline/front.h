@@ -3,7 +3,7 @@
  * DOC: front
  *
  * The daemon's front thread: control connections of senders (front_session.c,
- * front_control.c), sockets of engines (front_engine.c, front_attach.c), and
+ * front_control.c, front_auth.c), sockets of engines (front_engine.c, front_attach.c), and
  * the directory that says which room id is live, on which node and for whom
  * (directory.c). It owns no memory of rooms: it checks, routes and posts.
  *
@@ -16,6 +16,8 @@
 
 #include "lib/u64map.h"
 #include "pipeline/attach_msg.h"
+#include "pipeline/auth.h"
+#include "pipeline/auth_source.h"
 #include "pipeline/node.h"
 #include "pipeline/service.h"
 
@@ -49,6 +51,7 @@ struct kvs_ended {
 
 enum kvs_session_state {
 	KVS_SESSION_HELLO, /* connected, nothing said; handshake timer */
+	KVS_SESSION_AUTH, /* owes its RESPONSE; handshake timer */
 	KVS_SESSION_LAYOUT, /* known; owes its layout; handshake timer */
 	KVS_SESSION_UP, /* in use; keepalive timer */
 };
@@ -63,6 +66,13 @@ struct kvs_parked {
 	/* Withdrawn: what its engine will be told, when it admits the attempt;
 	 * else NULL. */
 	struct kvs_msg_refuse *withdrawn;
+};
+
+/* A HELLO that is not believed yet. */
+struct kvs_auth_attempt {
+	struct kvs_msg_hello hello;
+	struct kvs_auth_exchange x;
+	unsigned int key; /* index; once verified */
 };
 
 /* A sender rank: its control connection. */
@@ -80,6 +90,13 @@ struct kvs_session {
 	struct kvs_layout *layout;
 	struct kvs_timer timer;
 	uint64_t heard; /* ns, last frame */
+	/* It has shown that it knows the key, or there is none. Until then it
+	 * is on front->strangers. */
+	bool trusted;
+	struct kvs_list stranger;
+	uint64_t source; /* kvs_auth_source() */
+	enum kvs_auth_failure failing; /* why, when it ends as a stranger */
+	struct kvs_auth_attempt *attempt; /* from HELLO to its answer */
 	struct kvs_list parked;
 	uint32_t n_parked;
 	/* last layout verdict that was "matches" */
@@ -185,6 +202,13 @@ struct kvs_front {
 	uint64_t attach_failed; /* ns; when accepting failed last */
 	char attach_path[KVS_STRING_MAX];
 
+	struct kvs_auth_keys keys; /* none: nobody is asked */
+	struct kvs_auth_sources *sources;
+	struct kvs_list strangers; /* sessions, the oldest first */
+	uint32_t n_strangers;
+	uint64_t auth_failures[KVS_AUTH_FAILURE_MAX];
+	uint64_t auth_handshakes[KVS_AUTH_KEYS_MAX]; /* good ones, by key */
+
 	struct kvs_list sessions;
 	struct kvs_u64map by_id; /* sessions UP or LAYOUT */
 	uint32_t n_sessions;
@@ -234,6 +258,9 @@ int kvs_front_init(struct kvs_front *f, const struct kvs_front_opts *o);
 void kvs_front_fini(struct kvs_front *f);
 void kvs_front_bind(struct kvs_front *f, struct kvs_transport *t);
 int kvs_front_start(struct kvs_front *f, char *err, size_t errlen);
+/* From now on these keys are accepted, and no others; copied. Who is connected
+ * stays. Before the thread runs, or on it. */
+void kvs_front_keys(struct kvs_front *f, const struct kvs_auth_keys *k);
 int kvs_front_run(struct kvs_front *f);
 /* Wait at most @wait ns (KVS_TIME_NEVER: for ever), handle what has come, then
  * what is due. */
@@ -262,6 +289,8 @@ int kvs_session_match(struct kvs_session *s, const struct kvs_front_engine *e,
 int kvs_session_layouts(const struct kvs_session *s,
 			const struct kvs_front_engine *e, char *err,
 			size_t errlen);
+/* Its HELLO is believed: answer it. 0 or -errno. */
+int kvs_session_welcome(struct kvs_session *s, const struct kvs_msg_hello *h);
 /* Tell it what is wrong with its layout, and close. */
 void kvs_session_refuse_layout(struct kvs_session *s, const char *text);
 
@@ -276,6 +305,22 @@ void kvs_capacity_sessions(struct kvs_front *f);
 /* Would anybody that is attached be refused under these settings? */
 int kvs_capacity_reload(struct kvs_front *f, const struct kvs_settings *set,
 			char *err, size_t errlen);
+
+/* front_auth.c: who may connect */
+/* May it be heard at all? 0; -EACCES. Sets s->source. */
+int kvs_session_auth_accept(struct kvs_session *s);
+/* Ask it for the key. 0 or -errno. */
+int kvs_session_challenge(struct kvs_session *s, const struct kvs_msg_hello *h);
+/* It answers; if rightly, kvs_session_welcome() follows. 0 or -errno. */
+int kvs_session_response(struct kvs_session *s,
+			 const struct kvs_msg_response *r);
+/* Our own code, when it was asked for one: 1; else 0. -errno. */
+int kvs_session_prove(struct kvs_session *s, const struct kvs_msg_hello *answer,
+		      struct kvs_msg *ret);
+/* A stranger ends, and @why is its fault: count it, maybe log it. */
+void kvs_session_auth_failed(struct kvs_session *s, const char *why);
+/* Forget what is kept of its handshake. */
+void kvs_session_auth_fini(struct kvs_session *s);
 
 /* front_control.c: messages about rooms */
 int kvs_session_message(struct kvs_session *s, const struct kvs_msg *m);

@@ -70,6 +70,9 @@ static uint64_t message_generation(const struct kvs_msg *m)
 	case KVS_WIRE_COMPLETE:
 	case KVS_WIRE_ERROR:
 	case KVS_WIRE_KEEPALIVE:
+	case KVS_WIRE_CHALLENGE:
+	case KVS_WIRE_RESPONSE:
+	case KVS_WIRE_PROOF:
 	case KVS_WIRE_TYPE_MAX:
 		break;
 	}
@@ -117,6 +120,9 @@ int kvs_session_message(struct kvs_session *s, const struct kvs_msg *m)
 	case KVS_WIRE_CHUNK:
 	case KVS_WIRE_CHUNK_DONE:
 	case KVS_WIRE_COMPLETE:
+	case KVS_WIRE_CHALLENGE:
+	case KVS_WIRE_RESPONSE:
+	case KVS_WIRE_PROOF:
 	case KVS_WIRE_TYPE_MAX:
 		f->protocol_errors[KVS_PROTO_ORDER]++;
 		kvs_session_end(s, -EPROTO, "message out of order");

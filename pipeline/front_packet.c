@@ -45,6 +45,7 @@ static void admit_refuse(struct kvs_front_engine *e,
 static const char *admit_invalid(const struct kvs_front_engine *e,
 				 const struct kvs_packet_admit *p)
 {
+	static const unsigned char none[sizeof(p->nonce)];
 	char clean[sizeof(p->peer)];
 
 	if (!p->room)
@@ -59,6 +60,10 @@ static const char *admit_invalid(const struct kvs_front_engine *e,
 		return "peer: empty";
 	if (p->flags & ~KVS_ADMIT_HEALTH || p->reserved)
 		return "flags: unknown";
+	if (!strcmp(e->f->settings.auth_room_token, "required") &&
+	    !memcmp(p->nonce, none, sizeof(p->nonce)))
+		return "nonce: none, and auth.room_token = required asks for "
+		       "one";
 	kvs_wire_text_put(clean, sizeof(clean), p->peer);
 	if (strcmp(clean, p->peer))
 		return "peer: has control characters or is not UTF-8";

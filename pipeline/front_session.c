@@ -35,6 +35,12 @@ int kvs_session_send(struct kvs_session *s, const struct kvs_msg *m)
 	return kvs_conn_send(s->c, (const struct kvs_frame *)buf);
 }
 
+/* It has been answered, and is in the table. */
+static bool session_is_known(const struct kvs_session *s)
+{
+	return s->state == KVS_SESSION_LAYOUT || s->state == KVS_SESSION_UP;
+}
+
 /* Its rooms fail, and its data connections go, now: a peer that does not
  * close its side would keep them for as long as the goodbye takes. */
 static void session_lost(struct kvs_session *s)
@@ -58,11 +64,14 @@ void kvs_session_end(struct kvs_session *s, int err, const char *why)
 	s->end_err = err;
 	s->end_why = why;
 	if (err) {
-		/* Our own end is nobody's fault. */
-		kvs_log(err == -ESHUTDOWN ? KVS_LOG_INFO : KVS_LOG_WARN,
-			"%s rank %u (%s): %s, closing",
-			*s->peer ? s->peer : "new connection", s->rank,
-			kvs_conn_peer(s->c), why);
+		if (!s->trusted && err != -ESHUTDOWN)
+			kvs_session_auth_failed(s, why);
+		else
+			/* Our own end is nobody's fault. */
+			kvs_log(err == -ESHUTDOWN ? KVS_LOG_INFO : KVS_LOG_WARN,
+				"%s rank %u (%s): %s, closing",
+				*s->peer ? s->peer : "new connection", s->rank,
+				kvs_conn_peer(s->c), why);
 		m.error.err = (uint32_t)-err;
 		snprintf(m.error.text, sizeof(m.error.text), "%s", why);
 		(void)kvs_session_send(s, &m);
@@ -90,6 +99,7 @@ static void session_timer_fired(struct kvs_timer *t)
 
 	if (s->state != KVS_SESSION_UP) {
 		s->f->protocol_errors[KVS_PROTO_HANDSHAKE]++;
+		s->failing = KVS_AUTH_TIMEOUT;
 		kvs_session_end(s, -ETIMEDOUT,
 				"no handshake within listen.handshake_timeout");
 		return;
@@ -110,7 +120,7 @@ static void session_supersede(struct kvs_session *s)
 	struct kvs_session *o;
 
 	kvs_list_for_each_entry(o, &s->f->sessions, node)
-		if (o != s && o->state != KVS_SESSION_HELLO && !o->end_why &&
+		if (o != s && session_is_known(o) && !o->end_why &&
 		    o->rank == s->rank && !strcmp(o->peer, s->peer))
 			kvs_session_end(o, -ESTALE,
 					"a newer connection of this rank came");
@@ -137,6 +147,8 @@ static int session_hello_control(struct kvs_session *s,
 {
 	struct kvs_front *f = s->f;
 	struct kvs_msg m = { .type = KVS_WIRE_HELLO };
+	struct kvs_msg proof;
+	int ret;
 
 	if (!(h->caps & KVS_CAP_GENERATION)) {
 		f->protocol_errors[KVS_PROTO_VERSION]++;
@@ -173,7 +185,20 @@ static int session_hello_control(struct kvs_session *s,
 	m.hello.keepalive_ms =
 		(uint32_t)(f->settings.keepalive / KVS_NSEC_PER_MSEC);
 	snprintf(m.hello.name, sizeof(m.hello.name), "kvstaged");
-	return kvs_session_send(s, &m);
+	ret = kvs_session_prove(s, &m.hello, &proof);
+	if (ret > 0)
+		ret = kvs_session_send(s, &proof);
+	kvs_session_auth_fini(s);
+	return ret ? ret : kvs_session_send(s, &m);
+}
+
+/* A token alone is not enough: it must be the same rank that opens it. */
+static bool session_owns(const struct kvs_session *owner,
+			 const struct kvs_msg_hello *h)
+{
+	return owner && owner->state == KVS_SESSION_UP && !owner->end_why &&
+	       owner->rank == h->rank && owner->instance == h->instance &&
+	       !strcmp(owner->peer, h->name);
 }
 
 /* A data connection: goes to its node, this session object ends. */
@@ -183,10 +208,10 @@ static int session_hello_data(struct kvs_session *s,
 	struct kvs_front *f = s->f;
 	struct kvs_session *owner = kvs_u64map_get(&f->by_id, h->session);
 	struct kvs_msg_hello reply = *h;
-	int fd, ret;
+	struct kvs_msg proof;
+	int fd, ret, proven;
 
-	if (!owner || owner->state != KVS_SESSION_UP || owner->end_why ||
-	    h->worker >= f->n_nodes) {
+	if (!session_owns(owner, h) || h->worker >= f->n_nodes) {
 		f->protocol_errors[KVS_PROTO_FOREIGN]++;
 		kvs_session_end(s, -ESTALE,
 				"data connection without a live session");
@@ -195,17 +220,28 @@ static int session_hello_data(struct kvs_session *s,
 	reply.version_min = KVS_WIRE_VERSION_MAX;
 	reply.version_max = KVS_WIRE_VERSION_MAX;
 	reply.instance = f->instance;
+	proven = kvs_session_prove(s, &reply, &proof);
+	if (proven < 0)
+		return proven;
 	fd = kvs_conn_detach(s->c);
 	if (fd < 0)
 		return fd;
-	ret = kvs_node_adopt(&f->nodes[h->worker], fd, owner->id, &reply);
+	ret = kvs_node_adopt(&f->nodes[h->worker], fd, owner->id, &reply,
+			     proven ? proof.proof.mac : NULL);
 	if (ret)
 		close(fd);
 	/* Detached: closed() will not come for it. */
+	kvs_session_auth_fini(s);
 	kvs_timer_cancel(&f->timers, &s->timer);
 	kvs_list_del(&s->node);
 	free(s);
 	return 0;
+}
+
+int kvs_session_welcome(struct kvs_session *s, const struct kvs_msg_hello *h)
+{
+	return h->role == KVS_ROLE_DATA ? session_hello_data(s, h)
+					: session_hello_control(s, h);
 }
 
 static int session_hello(struct kvs_session *s, const struct kvs_msg_hello *h)
@@ -219,7 +255,9 @@ static int session_hello(struct kvs_session *s, const struct kvs_msg_hello *h)
 			 "protocol versions %u..%u offered, %u..%u spoken here",
 			 h->version_min, h->version_max, KVS_WIRE_VERSION_MIN,
 			 KVS_WIRE_VERSION_MAX);
-		kvs_log_warn("%s: %s", kvs_conn_peer(s->c), text);
+		kvs_log(s->trusted ? KVS_LOG_WARN : KVS_LOG_DEBUG, "%s: %s",
+			kvs_conn_peer(s->c), text);
+		s->failing = KVS_AUTH_VERSION;
 		kvs_session_end(s, -EPROTONOSUPPORT,
 				"no common protocol version");
 		return 0;
@@ -228,9 +266,9 @@ static int session_hello(struct kvs_session *s, const struct kvs_msg_hello *h)
 		kvs_session_end(s, -ESHUTDOWN, "the daemon is going down");
 		return 0;
 	}
-	if (h->role == KVS_ROLE_DATA)
-		return session_hello_data(s, h);
-	return session_hello_control(s, h);
+	if (!s->trusted)
+		return kvs_session_challenge(s, h);
+	return kvs_session_welcome(s, h);
 }
 
 static void layer_span(const struct kvs_layout *l, uint32_t *first,
@@ -359,6 +397,7 @@ static int session_frame(struct kvs_conn *c, const struct kvs_frame *fr)
 	if (kvs_wire_decode(fr, kvs_get32(fr->len), s->f->scratch, &m,
 			    &reason)) {
 		s->f->protocol_errors[kvs_proto_error_of(reason)]++;
+		s->failing = KVS_AUTH_MALFORMED;
 		kvs_session_end(s, -EPROTO, reason);
 		return 0;
 	}
@@ -366,6 +405,10 @@ static int session_frame(struct kvs_conn *c, const struct kvs_frame *fr)
 	case KVS_SESSION_HELLO:
 		if (m.type == KVS_WIRE_HELLO)
 			return session_hello(s, &m.hello);
+		break;
+	case KVS_SESSION_AUTH:
+		if (m.type == KVS_WIRE_RESPONSE)
+			return kvs_session_response(s, &m.response);
 		break;
 	case KVS_SESSION_LAYOUT:
 		if (m.type == KVS_WIRE_LAYOUT)
@@ -375,8 +418,23 @@ static int session_frame(struct kvs_conn *c, const struct kvs_frame *fr)
 		return kvs_session_message(s, &m);
 	}
 	s->f->protocol_errors[KVS_PROTO_ORDER]++;
+	s->failing = KVS_AUTH_ORDER;
 	kvs_session_end(s, -EPROTO, "message out of order");
 	return 0;
+}
+
+/* Who connects and says nothing may be looking whether we are there. */
+static void session_stranger_closed(struct kvs_session *s, int err)
+{
+	if (err == -EPROTO)
+		s->failing = KVS_AUTH_MALFORMED;
+	else if (s->state == KVS_SESSION_AUTH)
+		s->failing = KVS_AUTH_CLOSED;
+	else
+		return;
+	kvs_session_auth_failed(s, err == -EPROTO ? "broken frame"
+						  : "went away when asked "
+						    "for the key");
 }
 
 static void session_closed(struct kvs_conn *c, int err)
@@ -387,19 +445,22 @@ static void session_closed(struct kvs_conn *c, int err)
 	if (!s->end_why) {
 		s->end_err = err;
 		s->end_why = err ? "connection lost" : "connection closed";
-		if (s->state != KVS_SESSION_HELLO)
+		if (!s->trusted && err != -ESHUTDOWN)
+			session_stranger_closed(s, err);
+		else if (session_is_known(s))
 			kvs_log_info("%s rank %u: %s (%s)", s->peer, s->rank,
 				     s->end_why, kvs_err_name(err));
 	}
 	while (!kvs_list_empty(&s->parked))
 		kvs_unpark(kvs_list_first(&s->parked, struct kvs_parked, node));
 	session_lost(s);
-	if (s->state != KVS_SESSION_HELLO) {
+	if (session_is_known(s)) {
 		kvs_u64map_del(&f->by_id, s->id);
 		f->n_sessions--;
 	}
 	kvs_timer_cancel(&f->timers, &s->timer);
 	kvs_list_del(&s->node);
+	kvs_session_auth_fini(s);
 	free(s->layout);
 	free(s);
 }
@@ -421,7 +482,12 @@ int kvs_session_accept(struct kvs_conn *c, void *front)
 	s->state = KVS_SESSION_HELLO;
 	s->heard = kvs_clock_now(s->f->clock);
 	kvs_list_init(&s->parked);
+	kvs_list_init(&s->stranger);
 	kvs_timer_init(&s->timer, session_timer_fired);
+	if (kvs_session_auth_accept(s)) {
+		free(s);
+		return -EACCES;
+	}
 	kvs_list_add_tail(&f->sessions, &s->node);
 	session_timer(s, f->settings.handshake_timeout);
 	kvs_conn_set_ops(c, KVS_CONN_CONTROL, &session_ops, s);

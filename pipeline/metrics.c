@@ -413,6 +413,17 @@ static const struct kvs_metric kvs_metrics[] = {
 	  .own = KVS_OWN_##o,                              \
 	  .off = offsetof(struct kvs_worker_snapshot, mb), \
 	  .width = KVS_WIDTH(kvs_worker_snapshot, mb[0]) },
+#define KVS_METRIC_OWN(n, l, nm, mb, h)             \
+	{ .name = #n,                               \
+	  .type = "counter",                        \
+	  .help = (h),                              \
+	  .emit = kvs_metric_enum,                  \
+	  .label = #l,                              \
+	  .names = nm,                              \
+	  .n_names = KVS_ARRAY_SIZE(nm),            \
+	  .own = offsetof(struct kvs_snapshot, mb), \
+	  .off = KVS_METRIC_NONE,                   \
+	  .width = KVS_WIDTH(kvs_snapshot, mb[0]) },
 #define KVS_METRIC_HIST(n, mb, h)  \
 	{ .name = #n,              \
 	  .type = "histogram",     \

@@ -149,10 +149,29 @@ static const struct kvs_conn_ops data_ops = {
 	.closed = data_closed,
 };
 
-int kvs_node_adopt_here(struct kvs_node *n, int fd, uint64_t session,
-			const struct kvs_msg *reply)
+/* What is said first: the proof, if there is one, and the answer to HELLO. */
+static int data_welcome(struct kvs_conn *c, const struct kvs_msg *reply,
+			const unsigned char *proof)
 {
-	_Alignas(8) unsigned char buf[512];
+	_Alignas(8) unsigned char buf[KVS_HELLO_FRAME];
+	struct kvs_msg m = { .type = KVS_WIRE_PROOF };
+	int ret;
+
+	if (proof) {
+		memcpy(m.proof.mac, proof, sizeof(m.proof.mac));
+		ret = kvs_wire_encode(&m, buf, sizeof(buf));
+		if (ret > 0)
+			ret = kvs_conn_send(c, (const struct kvs_frame *)buf);
+		if (ret)
+			return ret;
+	}
+	ret = kvs_wire_encode(reply, buf, sizeof(buf));
+	return ret < 0 ? ret : kvs_conn_send(c, (const struct kvs_frame *)buf);
+}
+
+int kvs_node_adopt_here(struct kvs_node *n, int fd, uint64_t session,
+			const struct kvs_msg *reply, const unsigned char *proof)
+{
 	const struct kvs_worker_session *s =
 		kvs_u64map_get(&n->worker->sessions, session);
 	struct kvs_data_conn *dc;
@@ -166,9 +185,6 @@ int kvs_node_adopt_here(struct kvs_node *n, int fd, uint64_t session,
 		n->refused++;
 		return -EAGAIN;
 	}
-	ret = kvs_wire_encode(reply, buf, sizeof(buf));
-	if (ret < 0)
-		return ret;
 	dc = calloc(1, sizeof(*dc));
 	if (!dc)
 		return -ENOMEM;
@@ -185,7 +201,7 @@ int kvs_node_adopt_here(struct kvs_node *n, int fd, uint64_t session,
 		kvs_conn_set_owner(dc->c, session);
 	kvs_list_add_tail(&n->conns, &dc->node);
 	n->n_conns++;
-	if (kvs_conn_send(dc->c, (const struct kvs_frame *)buf)) {
+	if (data_welcome(dc->c, reply, proof)) {
 		dc->close = true;
 		n->deferred = true;
 	}

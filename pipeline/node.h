@@ -117,8 +117,10 @@ int kvs_node_packet(struct kvs_node *n, uint32_t engine,
 		    enum kvs_packet_type type, const struct kvs_packet_room *p);
 int kvs_node_abort(struct kvs_node *n, uint64_t generation,
 		   enum kvs_room_cause cause, int err, const char *why);
-/* Takes @fd on success. */
+/* Takes @fd on success. @proof: KVS_AUTH_MAC bytes, said before the reply;
+ * NULL: nobody asked for a key. */
 int kvs_node_adopt(struct kvs_node *n, int fd, uint64_t session,
-		   const struct kvs_msg_hello *reply);
+		   const struct kvs_msg_hello *reply,
+		   const unsigned char *proof);
 
 #endif /* KVS_PIPELINE_NODE_H */

@@ -5,10 +5,11 @@
 
 #include "pipeline/node.h"
 
-/* Node's thread: take a data connection and say so on it. 0 or -errno (@fd
- * stays the caller's). */
+/* Node's thread: take a data connection and say so on it, after the proof if
+ * there is one (KVS_AUTH_MAC bytes). 0 or -errno (@fd stays the caller's). */
 int kvs_node_adopt_here(struct kvs_node *n, int fd, uint64_t session,
-			const struct kvs_msg *reply);
+			const struct kvs_msg *reply,
+			const unsigned char *proof);
 /* Node's thread: close the data connections of a session, at the end of the
  * turn. */
 void kvs_node_drop_conns(struct kvs_node *n, uint64_t session);

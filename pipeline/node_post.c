@@ -20,6 +20,7 @@ struct node_post {
 	int err;
 	int fd;
 	bool flag;
+	unsigned char proof[KVS_AUTH_MAC];
 	enum kvs_room_cause cause;
 	enum kvs_packet_type type;
 	struct kvs_layout *layout;
@@ -264,13 +265,15 @@ static void run_adopt(struct kvs_post *post, void *ctx)
 	struct node_post *p = to_post(post);
 	struct kvs_node *n = ctx;
 
-	if (kvs_node_adopt_here(n, p->fd, p->id, &p->msg))
+	if (kvs_node_adopt_here(n, p->fd, p->id, &p->msg,
+				p->flag ? p->proof : NULL))
 		close(p->fd);
 	free(p);
 }
 
 int kvs_node_adopt(struct kvs_node *n, int fd, uint64_t session,
-		   const struct kvs_msg_hello *reply)
+		   const struct kvs_msg_hello *reply,
+		   const unsigned char *proof)
 {
 	struct node_post *p = post_new(run_adopt, 0);
 
@@ -280,5 +283,8 @@ int kvs_node_adopt(struct kvs_node *n, int fd, uint64_t session,
 	p->id = session;
 	p->msg.type = KVS_WIRE_HELLO;
 	p->msg.hello = *reply;
+	p->flag = proof;
+	if (proof)
+		memcpy(p->proof, proof, sizeof(p->proof));
 	return post_send(n, p);
 }

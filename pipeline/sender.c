@@ -253,6 +253,11 @@ static int copy_opts(struct kvs_sender *s, const struct kvs_sender_opts *o)
 		s->max_batch = o->max_batch_bytes;
 		s->call_timeout = o->call_timeout;
 	}
+	if (o->size >= sizeof(*o) && o->key_file) {
+		s->key_file = strdup(o->key_file);
+		if (!s->key_file)
+			return -ENOMEM;
+	}
 	s->daemon = strdup(o->daemon);
 	s->buffers = malloc(bytes);
 	if (!s->daemon || !s->buffers)
@@ -312,6 +317,9 @@ void kvs_sender_fini(struct kvs_sender *s)
 	free(s->layout);
 	free(s->buffers);
 	free(s->daemon);
+	free(s->key_file);
+	kvs_auth_keys_clear(&s->keys);
+	kvs_auth_sender_fini(&s->auth);
 	s->magic = 0;
 	free(s);
 }
@@ -359,8 +367,11 @@ int kvs_sender_init(const struct kvs_sender_opts *o,
 	r = copy_opts(s, o);
 	if (!r)
 		r = init_table(s);
-	if (r) {
+	if (r)
 		snprintf(err, errlen, "sender: out of memory");
+	else if (s->key_file)
+		r = kvs_auth_keys_load(s->key_file, &s->keys, err, errlen);
+	if (r) {
 		kvs_sender_fini(s);
 		return r;
 	}
@@ -405,7 +416,7 @@ static int sender_transport(const struct kvs_sender_opts *o,
 			    struct kvs_transport **ret, char *err,
 			    size_t errlen)
 {
-	bool rdma = o->size >= sizeof(*o);
+	bool rdma = o->size >= offsetof(struct kvs_sender_opts, key_file);
 	const struct kvs_network_opts no = {
 		.data = rdma ? o->transport : "tcp",
 		.tcp = { .engine = o->engine ? o->engine : "auto" },

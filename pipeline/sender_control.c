@@ -222,6 +222,9 @@ static int got_room_msg(struct kvs_sender *s, const struct kvs_msg *m)
 	case KVS_WIRE_ABORT_NAK:
 	case KVS_WIRE_ERROR:
 	case KVS_WIRE_KEEPALIVE:
+	case KVS_WIRE_CHALLENGE:
+	case KVS_WIRE_RESPONSE:
+	case KVS_WIRE_PROOF:
 	case KVS_WIRE_TYPE_MAX:
 		break;
 	}
@@ -252,8 +255,13 @@ static int control_frame(struct kvs_conn *c, const struct kvs_frame *f)
 	r = -EPROTO;
 	switch (s->state) {
 	case KVS_SENDER_HELLO:
-		if (m.type == KVS_WIRE_HELLO)
+		r = kvs_sender_greeted(s, c, &s->auth, &m, &reason);
+		if (r > 0)
 			r = got_hello(s, &m.hello);
+		else if (r == -EACCES) {
+			gone(s, EACCES, reason);
+			r = 0;
+		}
 		break;
 	case KVS_SENDER_LAYOUT:
 		if (m.type == KVS_WIRE_LAYOUT)
@@ -277,12 +285,10 @@ static int control_frame(struct kvs_conn *c, const struct kvs_frame *f)
 static void control_opened(struct kvs_conn *c)
 {
 	struct kvs_sender *s = kvs_conn_user(c);
-	struct kvs_msg m;
 
 	s->state = KVS_SENDER_HELLO;
 	s->heard_at = kvs_sender_now(s);
-	kvs_sender_hello(s, &m, KVS_ROLE_CONTROL, 0);
-	kvs_sender_say(s, &m);
+	(void)kvs_sender_greet(s, c, &s->auth, KVS_ROLE_CONTROL, 0);
 }
 
 /* It may not be up yet: try again until the time is over. */

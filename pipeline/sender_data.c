@@ -153,6 +153,7 @@ static int slot_frame(struct kvs_conn *c, const struct kvs_frame *f)
 	struct kvs_sender *s = sl->w->s;
 	const char *reason;
 	struct kvs_msg m;
+	int r;
 
 	if (kvs_wire_decode(f, kvs_get32(f->len), &s->scratch, &m, &reason))
 		return -EPROTO;
@@ -166,8 +167,13 @@ static int slot_frame(struct kvs_conn *c, const struct kvs_frame *f)
 		kvs_sender_say_on(s, c, &m);
 		return 0;
 	}
-	if (m.type != KVS_WIRE_HELLO || sl->state != KVS_SEND_SLOT_HELLO)
+	if (sl->state != KVS_SEND_SLOT_HELLO)
 		return -EPROTO;
+	r = kvs_sender_greeted(s, c, &sl->auth, &m, &reason);
+	if (r < 0)
+		snprintf(sl->text, sizeof(sl->text), "%s", reason);
+	if (r <= 0)
+		return r;
 	sl->state = KVS_SEND_SLOT_READY;
 	sl->w->backoff = 0;
 	sl->w->trouble = 0;
@@ -178,11 +184,10 @@ static int slot_frame(struct kvs_conn *c, const struct kvs_frame *f)
 static void slot_opened(struct kvs_conn *c)
 {
 	struct kvs_send_slot *sl = kvs_conn_user(c);
-	struct kvs_msg m;
 
 	sl->state = KVS_SEND_SLOT_HELLO;
-	kvs_sender_hello(sl->w->s, &m, KVS_ROLE_DATA, sl->w->index);
-	kvs_sender_say_on(sl->w->s, c, &m);
+	(void)kvs_sender_greet(sl->w->s, c, &sl->auth, KVS_ROLE_DATA,
+			       sl->w->index);
 }
 
 /*
@@ -215,6 +220,7 @@ static void slot_closed(struct kvs_conn *c, int err)
 			 sl->state == KVS_SEND_SLOT_CLOSING;
 
 	w->s->n_conns--;
+	kvs_auth_sender_fini(&sl->auth);
 	sl->conn = NULL;
 	sl->state = KVS_SEND_SLOT_IDLE;
 	if (!err)

@@ -11,6 +11,7 @@
  *
  *   sender.c          thread, mail, life of the sender
  *   sender_control.c  control connection: handshake, messages, keepalive
+ *   sender_auth.c     showing that we know the key, and that they do
  *   sender_api.c      public calls on rooms, any thread
  *   sender_room.c     rooms in the thread: grant, failure, answers, end
  *   sender_data.c     data connections of each daemon worker, the window
@@ -31,6 +32,7 @@
 #include "lib/list.h"
 #include "lib/mpsc.h"
 #include "lib/timer.h"
+#include "pipeline/auth.h"
 #include "pipeline/digest.h"
 #include "pipeline/digest_map.h"
 #include "pipeline/wire.h"
@@ -272,6 +274,7 @@ struct kvs_send_slot {
 	struct kvs_list calls; /* chunks with the transport, in order */
 	uint64_t call_at; /* ns; the first of them is at the head since then */
 	uint64_t deadline; /* ns; of getting ready */
+	struct kvs_auth_sender auth; /* until it is ready */
 	int said; /* error the daemon gave before closing */
 	char text[KVS_SEND_TEXT];
 };
@@ -317,6 +320,7 @@ struct kvs_sender {
 	uint32_t n_ranks;
 	char peer[KVS_PEER_NAME];
 	char *daemon;
+	char *key_file; /* NULL: none */
 	struct kvs_addr addr;
 	struct kvs_layout *layout;
 	void **buffers;
@@ -358,6 +362,8 @@ struct kvs_sender {
 	uint64_t connect_until; /* ns */
 	uint64_t backoff; /* ns */
 	uint64_t session;
+	struct kvs_auth_sender auth; /* of the control connection */
+	struct kvs_auth_keys keys; /* of key_file, as last read */
 	enum kvs_digest_kind digest; /* what the daemon wants of LAST */
 	bool one_sided; /* both sides can */
 	uint64_t keepalive; /* ns; 0: none */
@@ -433,6 +439,17 @@ int kvs_sender_say_on(struct kvs_sender *s, struct kvs_conn *c,
 		      const struct kvs_msg *m);
 void kvs_sender_hello(struct kvs_sender *s, struct kvs_msg *ret,
 		      unsigned int role, uint32_t worker);
+
+/* sender_auth.c */
+/* Say HELLO on a new connection. 0 or -errno (the connection is closed). */
+int kvs_sender_greet(struct kvs_sender *s, struct kvs_conn *c,
+		     struct kvs_auth_sender *a, unsigned int role,
+		     uint32_t worker);
+/* A message of the handshake: 1: HELLO, to be believed; 0: wait for more;
+ * -errno with @ret_why. */
+int kvs_sender_greeted(struct kvs_sender *s, struct kvs_conn *c,
+		       struct kvs_auth_sender *a, const struct kvs_msg *m,
+		       const char **ret_why);
 
 /* sender_room.c */
 struct kvs_send_room *kvs_send_room_find(struct kvs_sender *s, uint64_t id,

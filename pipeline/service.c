@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "lib/assert.h"
+#include "lib/log.h"
 #include "lib/random.h"
 #include "lib/units.h"
 #include "pipeline/front.h"
@@ -213,6 +214,29 @@ static void front_reload(void *ctx, void *arg)
 	kvs_settings_reload(&f->settings, arg, names, sizeof(names));
 }
 
+static void front_rekey(void *ctx, void *arg)
+{
+	kvs_front_keys(ctx, arg);
+}
+
+/* What is wrong with the file now changes nothing. */
+static void service_rekey(struct kvs_service *s, const char *path)
+{
+	struct kvs_auth_keys k;
+	char err[512];
+
+	if (!*path)
+		return;
+	if (kvs_auth_keys_load(path, &k, err, sizeof(err))) {
+		kvs_log_err("%s; the keys in use stay", err);
+		return;
+	}
+	kvs_mailbox_call(&s->front.mailbox, front_rekey, &k);
+	kvs_log_notice("%s: %u %s accepted", path, k.n,
+		       k.n == 1 ? "key is" : "keys are");
+	kvs_auth_keys_clear(&k);
+}
+
 static void node_reload(void *ctx, void *arg)
 {
 	struct kvs_node *n = ctx;
@@ -250,6 +274,8 @@ void kvs_service_reload(struct kvs_service *s, const struct kvs_settings *set)
 {
 	void *arg = (void *)set; /* read only by the two above */
 
+	/* the file itself cannot change while we run */
+	service_rekey(s, s->front.settings.auth_key_file);
 	kvs_mailbox_call(&s->front.mailbox, front_reload, arg);
 	for (unsigned int i = 0; i < s->front.n_nodes; i++)
 		kvs_mailbox_call(&s->nodes[i].mailbox, node_reload, arg);
@@ -284,6 +310,10 @@ static void front_snapshot(void *ctx, void *arg)
 	       sizeof(r->protocol_errors));
 	memcpy(r->admits, f->admits, sizeof(r->admits));
 	memcpy(r->strays, f->strays, sizeof(r->strays));
+	memcpy(r->auth_failures, f->auth_failures, sizeof(r->auth_failures));
+	memcpy(r->auth_handshakes, f->auth_handshakes,
+	       sizeof(r->auth_handshakes));
+	r->auth_keys = f->keys.n;
 	add_bad_frames(r->protocol_errors, &st);
 	r->n_workers = f->n_nodes;
 }

@@ -15,6 +15,10 @@ const char *const kvs_ack_impossible_name[KVS_ACK_IMPOSSIBLE_MAX] = {
 	KVS_ACK_IMPOSSIBLE(KVS_NAME_)
 };
 const char *const kvs_stray_name[KVS_STRAY_MAX] = { KVS_STRAYS(KVS_NAME_) };
+const char *const kvs_auth_failure_name[KVS_AUTH_FAILURE_MAX] = {
+	KVS_AUTH_FAILURES(KVS_NAME_)
+};
+const char *const kvs_auth_key_name[KVS_AUTH_KEYS_MAX] = { "first", "second" };
 
 enum kvs_proto_error kvs_proto_error_of(const char *reason)
 {

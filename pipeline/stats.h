@@ -16,6 +16,7 @@
 #include "lib/hist.h"
 #include "pinned/drain.h"
 #include "pinned/pool.h"
+#include "pipeline/auth_key.h"
 
 /* X(NAME, label): why a room did not succeed */
 #define KVS_ROOM_CAUSES(X)                                               \
@@ -79,6 +80,17 @@
 	X(ABORT, "abort") \
 	X(REFUSE, "refuse")
 
+/* X(NAME, label): kvstage_auth_failures_total{reason} */
+#define KVS_AUTH_FAILURES(X)                                            \
+	X(CODE, "code") /* made with no key of ours, changed, or old */ \
+	X(CLOSED, "closed") /* went away when it was asked */           \
+	X(ORDER, "order") /* said something else */                     \
+	X(MALFORMED, "malformed") /* not a message */                   \
+	X(VERSION, "version") /* no common protocol version */          \
+	X(TIMEOUT, "timeout") /* listen.handshake_timeout */            \
+	X(CROWDED, "crowded") /* over auth.pending: cut off */          \
+	X(BLOCKED, "blocked") /* not even heard: auth.failures */
+
 #define KVS_ENUM_(n, s) KVS_CAUSE_##n,
 enum kvs_room_cause { KVS_ROOM_CAUSES(KVS_ENUM_) KVS_CAUSE_MAX };
 #undef KVS_ENUM_
@@ -97,6 +109,13 @@ enum kvs_ack_impossible {
 #define KVS_ENUM_(n, s) KVS_STRAY_##n,
 enum kvs_stray { KVS_STRAYS(KVS_ENUM_) KVS_STRAY_MAX };
 #undef KVS_ENUM_
+#define KVS_ENUM_(n, s) KVS_AUTH_##n,
+enum kvs_auth_failure { KVS_AUTH_FAILURES(KVS_ENUM_) KVS_AUTH_FAILURE_MAX };
+#undef KVS_ENUM_
+
+extern const char *const kvs_auth_failure_name[KVS_AUTH_FAILURE_MAX];
+/* "first", "second": a key by its place in the file */
+extern const char *const kvs_auth_key_name[KVS_AUTH_KEYS_MAX];
 
 extern const char *const kvs_ack_impossible_name[KVS_ACK_IMPOSSIBLE_MAX];
 extern const char *const kvs_stray_name[KVS_STRAY_MAX];
@@ -173,6 +192,9 @@ struct kvs_snapshot {
 	uint64_t protocol_errors[KVS_PROTO_MAX]; /* control and engine side */
 	uint64_t admits[KVS_ADMIT_MAX]; /* decided before a worker was asked */
 	uint64_t strays[KVS_STRAY_MAX]; /* likewise */
+	uint32_t auth_keys; /* accepted; 0: nobody is asked */
+	uint64_t auth_failures[KVS_AUTH_FAILURE_MAX];
+	uint64_t auth_handshakes[KVS_AUTH_KEYS_MAX]; /* by key */
 	unsigned int n_workers;
 	struct kvs_worker_snapshot workers[KVS_NODES_MAX];
 };

@@ -57,6 +57,9 @@ static const uint16_t kvs_sizes[] = {
 	[KVS_WIRE_ABORT_NAK] = sizeof(struct kvs_wire_abort),
 	[KVS_WIRE_ERROR] = sizeof(struct kvs_wire_error),
 	[KVS_WIRE_KEEPALIVE] = sizeof(struct kvs_wire_keepalive),
+	[KVS_WIRE_CHALLENGE] = sizeof(struct kvs_wire_challenge),
+	[KVS_WIRE_RESPONSE] = sizeof(struct kvs_wire_response),
+	[KVS_WIRE_PROOF] = sizeof(struct kvs_wire_proof),
 };
 static_assert(KVS_ARRAY_SIZE(kvs_sizes) == KVS_WIRE_TYPE_MAX, "every type");
 
@@ -74,6 +77,9 @@ union kvs_wire_any {
 	struct kvs_wire_abort abort;
 	struct kvs_wire_error error;
 	struct kvs_wire_keepalive keepalive;
+	struct kvs_wire_challenge challenge;
+	struct kvs_wire_response response;
+	struct kvs_wire_proof proof;
 };
 
 /* Checks of values, the same for what is received and what is to be sent. */
@@ -219,6 +225,10 @@ static const char *kvs_check_msg(const struct kvs_msg *m)
 		return kvs_check_err(m->error.err);
 	case KVS_WIRE_KEEPALIVE:
 		return m->keepalive.reply <= 1 ? NULL : kvs_value;
+	case KVS_WIRE_CHALLENGE:
+	case KVS_WIRE_RESPONSE:
+	case KVS_WIRE_PROOF:
+		return NULL; /* any bytes may be random, or a code */
 	case KVS_WIRE_TYPE_MAX:
 		break;
 	}
@@ -437,6 +447,33 @@ static const char *kvs_get_keepalive(const struct kvs_wire_keepalive *w,
 	return kvs_get32(w->reserved) ? kvs_value : NULL;
 }
 
+static bool kvs_reserved_ok(const kvs_le64 reserved[2])
+{
+	return !kvs_get64(reserved[0]) && !kvs_get64(reserved[1]);
+}
+
+static const char *kvs_get_challenge(const struct kvs_wire_challenge *w,
+				     struct kvs_msg_challenge *m)
+{
+	memcpy(m->nonce, w->nonce, sizeof(m->nonce));
+	return kvs_reserved_ok(w->reserved) ? NULL : kvs_value;
+}
+
+static const char *kvs_get_response(const struct kvs_wire_response *w,
+				    struct kvs_msg_response *m)
+{
+	memcpy(m->nonce, w->nonce, sizeof(m->nonce));
+	memcpy(m->mac, w->mac, sizeof(m->mac));
+	return NULL;
+}
+
+static const char *kvs_get_proof(const struct kvs_wire_proof *w,
+				 struct kvs_msg_proof *m)
+{
+	memcpy(m->mac, w->mac, sizeof(m->mac));
+	return kvs_reserved_ok(w->reserved) ? NULL : kvs_value;
+}
+
 static const char *kvs_get_msg(const union kvs_wire_any *w,
 			       const unsigned char *array, size_t left,
 			       struct kvs_wire_scratch *s, struct kvs_msg *m)
@@ -468,6 +505,12 @@ static const char *kvs_get_msg(const union kvs_wire_any *w,
 		return kvs_get_error(&w->error, &m->error);
 	case KVS_WIRE_KEEPALIVE:
 		return kvs_get_keepalive(&w->keepalive, &m->keepalive);
+	case KVS_WIRE_CHALLENGE:
+		return kvs_get_challenge(&w->challenge, &m->challenge);
+	case KVS_WIRE_RESPONSE:
+		return kvs_get_response(&w->response, &m->response);
+	case KVS_WIRE_PROOF:
+		return kvs_get_proof(&w->proof, &m->proof);
 	case KVS_WIRE_TYPE_MAX:
 		break;
 	}
@@ -684,6 +727,16 @@ static void kvs_put_msg(union kvs_wire_any *w, const struct kvs_msg *m)
 	case KVS_WIRE_KEEPALIVE:
 		w->keepalive.seq = kvs_put64(m->keepalive.seq);
 		w->keepalive.reply = kvs_put32(m->keepalive.reply);
+		break;
+	case KVS_WIRE_CHALLENGE:
+		memcpy(w->challenge.nonce, m->challenge.nonce, KVS_AUTH_NONCE);
+		break;
+	case KVS_WIRE_RESPONSE:
+		memcpy(w->response.nonce, m->response.nonce, KVS_AUTH_NONCE);
+		memcpy(w->response.mac, m->response.mac, KVS_AUTH_MAC);
+		break;
+	case KVS_WIRE_PROOF:
+		memcpy(w->proof.mac, m->proof.mac, KVS_AUTH_MAC);
 		break;
 	case KVS_WIRE_TYPE_MAX:
 		break;

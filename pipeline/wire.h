@@ -10,6 +10,9 @@
  *
  *   sender                                 daemon
  *   HELLO(control) ----------------------> version, capabilities, identity
+ *          <------------------ CHALLENGE   with a key only (pipeline/auth.h);
+ *   RESPONSE ----------------------------> so does a data connection
+ *          <---------------------- PROOF
  *          <---------------------- HELLO   session token, instance
  *   LAYOUT ------------------------------> compared with the engine's
  *          <--------------------- LAYOUT   (or ERROR and close)
@@ -41,6 +44,9 @@
 #define KVS_PEER_NAME 64 /* bytes, NUL included */
 #define KVS_WIRE_GRANT_KEYS_MAX 2048
 #define KVS_WORKERS_MAX 1024 /* of one daemon */
+#define KVS_AUTH_NONCE 32 /* bytes */
+#define KVS_AUTH_MAC 32 /* bytes */
+#define KVS_HELLO_FRAME 128 /* bytes of a HELLO, frame included */
 
 /* X(NAME, value): 0 is never used */
 #define KVS_WIRE_TYPES(X) \
@@ -57,7 +63,10 @@
 	X(ABORT_ACK, 11)  \
 	X(ABORT_NAK, 12)  \
 	X(ERROR, 13)      \
-	X(KEEPALIVE, 14)
+	X(KEEPALIVE, 14)  \
+	X(CHALLENGE, 15)  \
+	X(RESPONSE, 16)   \
+	X(PROOF, 17)
 
 #define KVS_ENUM_(n, v) KVS_WIRE_##n = (v),
 enum kvs_wire_type { KVS_WIRE_TYPES(KVS_ENUM_) KVS_WIRE_TYPE_MAX };
@@ -202,6 +211,20 @@ struct kvs_msg_keepalive {
 	uint32_t reply; /* 0: please answer; 1: answer */
 };
 
+/* Who has a key asks for it: see pipeline/auth.h. */
+struct kvs_msg_challenge {
+	unsigned char nonce[KVS_AUTH_NONCE]; /* the daemon's */
+};
+
+struct kvs_msg_response {
+	unsigned char nonce[KVS_AUTH_NONCE]; /* the sender's */
+	unsigned char mac[KVS_AUTH_MAC];
+};
+
+struct kvs_msg_proof {
+	unsigned char mac[KVS_AUTH_MAC];
+};
+
 struct kvs_msg {
 	enum kvs_wire_type type;
 	union {
@@ -216,6 +239,9 @@ struct kvs_msg {
 		struct kvs_msg_abort abort; /* ABORT, ABORT_ACK, ABORT_NAK */
 		struct kvs_msg_error error;
 		struct kvs_msg_keepalive keepalive;
+		struct kvs_msg_challenge challenge;
+		struct kvs_msg_response response;
+		struct kvs_msg_proof proof;
 	};
 };
 

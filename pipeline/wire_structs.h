@@ -32,7 +32,7 @@ struct kvs_wire_hello {
 	kvs_le32 keepalive_ms;
 	char name[KVS_PEER_NAME];
 };
-static_assert(sizeof(struct kvs_wire_hello) == 128, "HELLO");
+static_assert(sizeof(struct kvs_wire_hello) == KVS_HELLO_FRAME, "HELLO");
 static_assert(offsetof(struct kvs_wire_hello, caps) == 24, "HELLO.caps");
 static_assert(offsetof(struct kvs_wire_hello, session) == 40, "HELLO.session");
 static_assert(offsetof(struct kvs_wire_hello, rank) == 48, "HELLO.rank");
@@ -209,5 +209,29 @@ struct kvs_wire_keepalive {
 	kvs_le32 reserved;
 };
 static_assert(sizeof(struct kvs_wire_keepalive) == 32, "KEEPALIVE");
+
+/* Both are as long as a data connection reads at a time: a shorter one would
+ * wait there for what comes behind it. */
+struct kvs_wire_challenge {
+	struct kvs_frame frame;
+	unsigned char nonce[KVS_AUTH_NONCE];
+	kvs_le64 reserved[2];
+};
+static_assert(sizeof(struct kvs_wire_challenge) == KVS_DATA_FRAME, "CHALLENGE");
+
+struct kvs_wire_proof {
+	struct kvs_frame frame;
+	unsigned char mac[KVS_AUTH_MAC];
+	kvs_le64 reserved[2];
+};
+static_assert(sizeof(struct kvs_wire_proof) == KVS_DATA_FRAME, "PROOF");
+
+struct kvs_wire_response {
+	struct kvs_frame frame;
+	unsigned char nonce[KVS_AUTH_NONCE];
+	unsigned char mac[KVS_AUTH_MAC];
+};
+static_assert(sizeof(struct kvs_wire_response) == 80, "RESPONSE");
+static_assert(offsetof(struct kvs_wire_response, mac) == 48, "RESPONSE.mac");
 
 #endif /* KVS_PIPELINE_WIRE_STRUCTS_H */

@@ -2,6 +2,7 @@
 #include "pipeline/worker.h"
 
 #include <errno.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -316,7 +317,7 @@ void kvs_worker_open(struct kvs_worker *w, uint64_t session,
 		return;
 	}
 	if (memcmp(r->nonce, none, sizeof(none)) != 0 &&
-	    memcmp(r->nonce, m->nonce, sizeof(r->nonce)) != 0) {
+	    sodium_memcmp(r->nonce, m->nonce, sizeof(r->nonce)) != 0) {
 		open_refuse(w, session, m, generation, ESTALE,
 			    "the nonce is that of another attempt");
 		return;
@@ -555,6 +556,9 @@ int kvs_worker_message(struct kvs_worker *w, uint64_t session,
 	case KVS_WIRE_COMPLETE:
 	case KVS_WIRE_ERROR:
 	case KVS_WIRE_KEEPALIVE:
+	case KVS_WIRE_CHALLENGE:
+	case KVS_WIRE_RESPONSE:
+	case KVS_WIRE_PROOF:
 	case KVS_WIRE_TYPE_MAX:
 		return worker_violation(w, session, KVS_PROTO_ORDER,
 					"message not expected here");

@@ -350,7 +350,7 @@ static int connect_sender(struct ours *o)
 		fd = kvs_recv_accept(o->run->listener);
 		if (fd < 0)
 			return fd;
-		r = kvs_node_adopt(&o->node, fd, SESSION, &hello);
+		r = kvs_node_adopt(&o->node, fd, SESSION, &hello, NULL);
 		if (r)
 			close(fd);
 	}

@@ -68,6 +68,7 @@ static int run_node(const struct kvs_ctl_selftest *t, const json_t *status,
 		.bytes = t->bytes,
 		.rounds = t->rounds,
 		.seconds = t->seconds,
+		.key_file = t->key_file,
 	};
 	uint64_t from = kvs_clock_now(&kvs_clock_real);
 	const char *outcome = "ok";

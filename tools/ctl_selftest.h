@@ -10,6 +10,7 @@ struct kvs_ctl_selftest {
 	uint64_t bytes; /* of each pool */
 	unsigned int rounds; /* on each node */
 	unsigned int seconds; /* that one step may take */
+	const char *key_file; /* NULL: none */
 	bool json;
 	json_t *status; /* what the daemon answered to these */
 	json_t *pools;

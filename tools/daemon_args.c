@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pipeline/auth_key.h"
 #include "tools/daemon_args.h"
 #include "tools/daemon_listen.h"
 
@@ -183,21 +184,56 @@ void kvs_daemon_args_fini(struct kvs_daemon_args *args)
 	args->n_options = 0;
 }
 
-/* The message begins with where the address came from. */
-static int kvs_daemon_address(const struct kvs_settings_origin *o,
-			      unsigned int setting, const char *name,
-			      const char *address, char *err, size_t errlen)
+/* The message begins with where the value came from. */
+static int kvs_daemon_wrong(const struct kvs_settings_origin *o,
+			    unsigned int setting, int ret, const char *text,
+			    char *err, size_t errlen)
 {
-	char where[512], text[1024];
+	char where[512];
+
+	if (!ret)
+		return 0;
+	kvs_setting_where(o, setting, where, sizeof(where));
+	snprintf(err, errlen, "%s%s%s", where, *where ? ": " : "", text);
+	return ret;
+}
+
+static int kvs_daemon_addresses(const struct kvs_settings_origin *o,
+				const struct kvs_settings *s, char *err,
+				size_t errlen)
+{
+	char text[1024] = "";
 	int ret;
 
-	ret = kvs_listen_check(name, address, text, sizeof(text));
-	if (ret) {
-		kvs_setting_where(o, setting, where, sizeof(where));
-		snprintf(err, errlen, "%s%s%s", where, *where ? ": " : "",
-			 text);
-	}
-	return ret;
+	ret = kvs_listen_check("listen.address", s->listen_address,
+			       "auth.key_file", *s->auth_key_file, text,
+			       sizeof(text));
+	if (ret)
+		return kvs_daemon_wrong(o, KVS_SETTING_OF_listen_address, ret,
+					text, err, errlen);
+	/* who reads metrics is not asked for a key */
+	if (strcmp(s->http_address, "off"))
+		ret = kvs_listen_check("http.address", s->http_address, NULL,
+				       false, text, sizeof(text));
+	return kvs_daemon_wrong(o, KVS_SETTING_OF_http_address, ret, text, err,
+				errlen);
+}
+
+/* Only whether it can be used; the service reads it for itself. */
+static int kvs_daemon_key(const struct kvs_settings_origin *o,
+			  const struct kvs_settings *s, char *err,
+			  size_t errlen)
+{
+	struct kvs_auth_keys keys = { 0 };
+	char text[512] = "";
+	int ret;
+
+	if (!*s->auth_key_file)
+		return 0;
+	ret = kvs_auth_keys_load(s->auth_key_file, &keys, text, sizeof(text));
+	kvs_auth_keys_clear(&keys);
+	return kvs_daemon_wrong(o, KVS_SETTING_OF_auth_key_file, ret, text, err,
+				errlen);
 }
 
 int kvs_daemon_args_settings(const struct kvs_daemon_args *args,
@@ -230,13 +266,9 @@ int kvs_daemon_args_settings(const struct kvs_daemon_args *args,
 	}
 	ret = kvs_settings_check_origin(&s, &from, err, errlen);
 	if (!ret)
-		ret = kvs_daemon_address(&from, KVS_SETTING_OF_listen_address,
-					 "listen.address", s.listen_address,
-					 err, errlen);
-	if (!ret && strcmp(s.http_address, "off"))
-		ret = kvs_daemon_address(&from, KVS_SETTING_OF_http_address,
-					 "http.address", s.http_address, err,
-					 errlen);
+		ret = kvs_daemon_addresses(&from, &s, err, errlen);
+	if (!ret)
+		ret = kvs_daemon_key(&from, &s, err, errlen);
 	if (!ret)
 		*ret_s = s;
 	return ret;

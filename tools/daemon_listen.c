@@ -19,6 +19,7 @@
 #include "tools/daemon_listen.h"
 
 static int kvs_listen_resolve(const char *setting, const char *address,
+			      const char *unless, bool any,
 			      struct kvs_addr *ret_addr, char *err,
 			      size_t errlen)
 {
@@ -31,29 +32,32 @@ static int kvs_listen_resolve(const char *setting, const char *address,
 		snprintf(err, errlen, "%s = \"%s\": %s", setting, address, why);
 		return ret;
 	}
-	for (i = 0; i < ret_addr->n; i++) {
+	for (i = 0; i < ret_addr->n && !any; i++) {
 		const struct sockaddr *sa =
 			(const struct sockaddr *)&ret_addr->a[i].ss;
 
 		if (!kvs_addr_is_loopback(sa)) {
 			snprintf(err, errlen,
 				 "%s = \"%s\": not a loopback address, and "
-				 "peers are not authenticated: whoever reached "
-				 "it could do as they like; allowed: "
-				 "127.0.0.1:PORT, [::1]:PORT, localhost:PORT",
-				 setting, address);
+				 "whoever reached it would not be asked who "
+				 "they are; allowed: 127.0.0.1:PORT, "
+				 "[::1]:PORT, localhost:PORT%s%s",
+				 setting, address,
+				 unless ? "; any address with " : "",
+				 unless ? unless : "");
 			return -EINVAL;
 		}
 	}
 	return 0;
 }
 
-int kvs_listen_check(const char *setting, const char *address, char *err,
-		     size_t errlen)
+int kvs_listen_check(const char *setting, const char *address,
+		     const char *unless, bool any, char *err, size_t errlen)
 {
 	struct kvs_addr addr;
 
-	return kvs_listen_resolve(setting, address, &addr, err, errlen);
+	return kvs_listen_resolve(setting, address, unless, any, &addr, err,
+				  errlen);
 }
 
 static int kvs_listen_bind(const struct sockaddr *sa, socklen_t len,
@@ -91,7 +95,8 @@ int kvs_listen_tcp(const char *setting, const char *address, int *ret_fd,
 	int fd = -1, ret;
 
 	memset(&u, 0, sizeof(u));
-	ret = kvs_listen_resolve(setting, address, &addr, err, errlen);
+	ret = kvs_listen_resolve(setting, address, NULL, false, &addr, err,
+				 errlen);
 	if (ret)
 		return ret;
 	/* of a name's addresses, one that exists here is enough */

@@ -9,19 +9,22 @@
 #ifndef KVS_TOOLS_DAEMON_LISTEN_H
 #define KVS_TOOLS_DAEMON_LISTEN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /**
  * kvs_listen_check() - may we listen there?
  * @setting: its name, for messages
  * @address: host:port
+ * @unless: what would allow any address, for messages; NULL: nothing does
+ * @any: any address is allowed
  *
- * Every address the host stands for must be a loopback one.
+ * Without @any, every address the host stands for must be a loopback one.
  * Context: may block in the resolver.
  * Return: 0; -EINVAL form, or reachable from outside; -ENOENT, -EAGAIN name.
  */
-int kvs_listen_check(const char *setting, const char *address, char *err,
-		     size_t errlen);
+int kvs_listen_check(const char *setting, const char *address,
+		     const char *unless, bool any, char *err, size_t errlen);
 
 /**
  * kvs_listen_tcp() - bind and listen

@@ -85,25 +85,27 @@ static void kvs_report_status(struct kvs_report *r)
 	}
 	kvs_report_line(
 		r,
-		json_pack("{s:s, s:s, s:s, s:i, s:o, s:o, s:s, s:s, s:s, s:s, "
-			  "s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
-			  "state", kvs_daemon_state_name[d->state], "status",
-			  kvs_daemon_status(d, status, sizeof(status)),
-			  "version", KVS_VERSION, "pid", (int)getpid(),
-			  "instance", kvs_json_id(s->instance), "uptime_s",
-			  kvs_json_seconds(s->uptime), "listen", d->listen,
-			  "http", d->http_bound, "engine_socket",
-			  d->settings.engine_socket, "tcp_engine",
-			  s->tcp_engine ? s->tcp_engine : "", "sessions",
-			  kvs_json_u64(s->sessions), "engines",
-			  kvs_json_u64(s->engines), "connections",
-			  kvs_json_u64(s->connections), "rooms_live",
-			  kvs_json_u64(live), "rooms_waiting",
-			  kvs_json_u64(waiting), "rooms_held",
-			  kvs_json_u64(held), "held_bytes",
-			  kvs_json_u64(held_bytes), "received_bytes",
-			  kvs_json_u64(bytes), "rooms_done", kvs_json_u64(done),
-			  "rooms_failed", kvs_json_u64(failed)));
+		json_pack(
+			"{s:s, s:s, s:s, s:i, s:o, s:o, s:s, s:s, s:s, s:s, "
+			"s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+			"state", kvs_daemon_state_name[d->state], "status",
+			kvs_daemon_status(d, status, sizeof(status)), "version",
+			KVS_VERSION, "pid", (int)getpid(), "instance",
+			kvs_json_id(s->instance), "uptime_s",
+			kvs_json_seconds(s->uptime), "listen", d->listen,
+			"http", d->http_bound, "engine_socket",
+			d->settings.engine_socket, "tcp_engine",
+			s->tcp_engine ? s->tcp_engine : "", "auth_keys",
+			kvs_json_u64(s->auth_keys), "sessions",
+			kvs_json_u64(s->sessions), "engines",
+			kvs_json_u64(s->engines), "connections",
+			kvs_json_u64(s->connections), "rooms_live",
+			kvs_json_u64(live), "rooms_waiting",
+			kvs_json_u64(waiting), "rooms_held", kvs_json_u64(held),
+			"held_bytes", kvs_json_u64(held_bytes),
+			"received_bytes", kvs_json_u64(bytes), "rooms_done",
+			kvs_json_u64(done), "rooms_failed",
+			kvs_json_u64(failed)));
 	free(s);
 }
 

@@ -45,6 +45,7 @@ enum {
 	KEY_TRANSPORT,
 	KEY_RDMA_DEVICE,
 	KEY_RDMA_GID_INDEX,
+	KEY_KEY_FILE,
 	KEY_VERBOSE,
 };
 
@@ -82,6 +83,9 @@ static const struct argp_option send_options[] = {
 	{ "rdma-gid-index", KEY_RDMA_GID_INDEX, "N", 0,
 	  "Address of their port (default auto)", 0 },
 	{ "io", KEY_IO, "ENGINE", 0, "auto, uring or sock (default auto)", 0 },
+	{ "key-file", KEY_KEY_FILE, "FILE", 0,
+	  "Key of the cluster, as the daemon's auth.key_file (default none)",
+	  0 },
 	{ "json", 'j', NULL, 0, "Print JSON objects, one a line", 0 },
 	{ "verbose", KEY_VERBOSE, NULL, 0, "Log what the sender does", 0 },
 	{ 0 },
@@ -213,6 +217,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--io: %s is not auto, uring or sock",
 				   arg);
 		a->run.io = arg;
+		return 0;
+	case KEY_KEY_FILE:
+		a->run.key_file = arg;
 		return 0;
 	case 'j':
 		a->json = true;

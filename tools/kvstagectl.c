@@ -23,6 +23,7 @@
 
 #include "lib/clock.h"
 #include "lib/units.h"
+#include "pipeline/auth_key.h"
 #include "pipeline/settings.h"
 #include "tools/ctl_selftest.h"
 #include "tools/selftest.h"
@@ -33,6 +34,7 @@
 #define KVS_CTL_KEY_TIMEOUT 0x100
 #define KVS_CTL_KEY_BYTES 0x101
 #define KVS_CTL_KEY_ROUNDS 0x102
+#define KVS_CTL_KEY_FILE 0x103
 #define KVS_CTL_BYTES (16ULL << 20) /* of a selftest */
 #define KVS_CTL_ROUNDS 8
 #define KVS_CTL_ROUNDS_MAX 1000000
@@ -68,6 +70,7 @@ static const struct kvs_ctl_column kvs_ctl_status[] = {
 	{ "engine_socket", "engines attach at", KVS_CTL_PLAIN },
 	{ "http", "metrics at", KVS_CTL_PLAIN },
 	{ "tcp_engine", "transport", KVS_CTL_PLAIN },
+	{ "auth_keys", "keys accepted", KVS_CTL_PLAIN },
 	{ "sessions", "prefill ranks", KVS_CTL_PLAIN },
 	{ "engines", "engines", KVS_CTL_PLAIN },
 	{ "connections", "connections", KVS_CTL_PLAIN },
@@ -176,6 +179,7 @@ static const struct kvs_ctl_command kvs_ctl_commands[] = {
 	{ "abort", "ROOM", true, kvs_ctl_abort, "" },
 	{ "bugreport", NULL, false, NULL, "" },
 	{ "selftest", NULL, false, NULL, "" },
+	{ "genkey", "FILE", false, NULL, "" },
 };
 
 /* Of a bugreport; some only there. */
@@ -207,6 +211,7 @@ struct kvs_ctl_args {
 	const struct kvs_ctl_command *command;
 	const struct kvs_ctl_section *section; /* of a bugreport, or NULL */
 	const char *argument;
+	const char *key_file; /* selftest; NULL: none */
 };
 
 static const struct argp_option kvs_ctl_options[] = {
@@ -218,6 +223,8 @@ static const struct argp_option kvs_ctl_options[] = {
 	  "selftest: use this much of each pool (default 16M)", 0 },
 	{ "rounds", KVS_CTL_KEY_ROUNDS, "N", 0,
 	  "selftest: rounds on each node (default 8)", 0 },
+	{ "key-file", KVS_CTL_KEY_FILE, "FILE", 0,
+	  "selftest: key to connect with, the daemon's auth.key_file", 0 },
 	{ 0 },
 };
 
@@ -231,7 +238,8 @@ static void kvs_ctl_take(struct kvs_ctl_args *a, char *arg,
 	if (a->command) {
 		if (!a->command->argument || a->argument)
 			argp_error(state, "unexpected argument \"%s\"", arg);
-		if (kvs_parse_u64(arg, &room))
+		if (strcmp(a->command->argument, "FILE") &&
+		    kvs_parse_u64(arg, &room))
 			argp_error(state,
 				   "\"%s\" is not a room: a 64-bit "
 				   "number, decimal or with 0x",
@@ -279,6 +287,9 @@ static error_t kvs_ctl_arg(int key, char *arg, struct argp_state *state)
 				   arg, KVS_CTL_ROUNDS_MAX);
 		a->rounds = (unsigned int)v;
 		return 0;
+	case KVS_CTL_KEY_FILE:
+		a->key_file = arg;
+		return 0;
 	case ARGP_KEY_ARG:
 		kvs_ctl_take(a, arg, state);
 		return 0;
@@ -288,10 +299,10 @@ static error_t kvs_ctl_arg(int key, char *arg, struct argp_state *state)
 		if (a->command && a->command->argument && !a->argument)
 			argp_error(state, "%s needs %s", a->command->name,
 				   a->command->argument);
-		if (a->command && (a->bytes || a->rounds) &&
+		if (a->command && (a->bytes || a->rounds || a->key_file) &&
 		    strcmp(a->command->name, "selftest"))
-			argp_error(state, "--bytes and --rounds are for "
-					  "selftest");
+			argp_error(state, "--bytes, --rounds and --key-file "
+					  "are for selftest");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -636,6 +647,7 @@ static int kvs_ctl_selftest_run(struct kvs_ctl_args *args)
 		.bytes = args->bytes ? args->bytes : KVS_CTL_BYTES,
 		.rounds = args->rounds ? args->rounds : KVS_CTL_ROUNDS,
 		.seconds = args->seconds,
+		.key_file = args->key_file,
 		.json = args->json,
 		.status = json_array(),
 		.pools = json_array(),
@@ -653,6 +665,17 @@ static int kvs_ctl_selftest_run(struct kvs_ctl_args *args)
 	return ret;
 }
 
+/* Needs no daemon. */
+static int kvs_ctl_genkey(const struct kvs_ctl_args *args)
+{
+	char err[512];
+
+	if (!kvs_auth_key_create(args->argument, err, sizeof(err)))
+		return 0;
+	kvs_ctl_say_failed(args, err);
+	return 1;
+}
+
 int main(int argc, char **argv)
 {
 	static const char doc[] =
@@ -667,7 +690,9 @@ int main(int argc, char **argv)
 		"bugreport all of it, and what it was built from\n"
 		"selftest  abort rooms of its own while they are written, and "
 		"look whether\n"
-		"          what was written late is in the next ones\n\n"
+		"          what was written late is in the next ones\n"
+		"genkey    make a key file, for auth.key_file; no daemon is "
+		"asked\n\n"
 		"Exit status: 0 done, 1 failed, 2 usage, 77 selftest cannot "
 		"run now. See\nkvstagectl(1).";
 	static const struct argp argp = {
@@ -675,7 +700,8 @@ int main(int argc, char **argv)
 		.parser = kvs_ctl_arg,
 		.args_doc = "status|rooms|holds|pools|topo|settings|bugreport\n"
 			    "abort ROOM\n"
-			    "selftest",
+			    "selftest\n"
+			    "genkey FILE",
 		.doc = doc,
 	};
 	struct kvs_ctl_args args = {
@@ -697,6 +723,8 @@ int main(int argc, char **argv)
 		ret = kvs_ctl_bugreport(&args);
 	else if (!strcmp(args.command->name, "selftest"))
 		ret = kvs_ctl_selftest_run(&args);
+	else if (!strcmp(args.command->name, "genkey"))
+		ret = kvs_ctl_genkey(&args);
 	else
 		ret = kvs_ctl_run(&args, NULL);
 	if (fflush(stdout)) {

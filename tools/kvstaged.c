@@ -334,7 +334,16 @@ static int kvs_daemon_announce(struct kvs_daemon *d)
 		}
 	}
 	kvs_daemon_log_pools(d);
-	kvs_log_notice("prefill ranks connect to %s", d->listen);
+	if (*d->settings.auth_key_file)
+		kvs_log_notice("prefill ranks connect to %s with a key of %s; "
+			       "what they send then is neither encrypted nor "
+			       "protected",
+			       d->listen, d->settings.auth_key_file);
+	else
+		kvs_log_notice("prefill ranks connect to %s, on loopback only: "
+			       "without auth.key_file they are not asked who "
+			       "they are",
+			       d->listen);
 	kvs_log_notice("engines attach at %s", d->settings.engine_socket);
 	kvs_daemon_say_hold(&d->settings);
 	if (d->settings.hold_require_ack)

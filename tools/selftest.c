@@ -394,6 +394,7 @@ static int connect_ranks(struct selftest *t)
 		w->rank = i;
 		w->n_ranks = LAYERS;
 		w->seconds = t->o->seconds;
+		w->key_file = t->o->key_file;
 		if (wrote(t, i, kvs_writer_open(w, t->o->daemon)))
 			return -EAGAIN;
 	}

@@ -28,6 +28,7 @@ struct kvs_selftest_opts {
 	uint64_t bytes; /* of the pool, at most */
 	unsigned int rounds;
 	unsigned int seconds; /* that one step may take */
+	const char *key_file; /* NULL: none */
 };
 
 struct kvs_selftest_result {

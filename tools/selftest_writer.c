@@ -14,6 +14,7 @@
 #include "lib/err.h"
 #include "lib/random.h"
 #include "pinned/arena.h"
+#include "pipeline/auth.h"
 #include "tools/marks.h"
 
 /* ---- sockets ---- */
@@ -140,6 +141,28 @@ static int hear_news(struct kvs_writer *w, int fd, struct kvs_msg *m)
 
 /* ---- handshakes ---- */
 
+/* Show that we know the key; @m becomes what comes after the proof. */
+static int answer(struct kvs_writer *w, int fd, struct kvs_auth_sender *a,
+		  struct kvs_msg *m)
+{
+	const char *why = "";
+	struct kvs_msg out;
+	int ret;
+
+	ret = kvs_auth_sender_answer(a, &m->challenge, &out, &why);
+	if (ret)
+		return fail(w, ret, why);
+	ret = say(w, fd, &out);
+	if (!ret)
+		ret = hear_news(w, fd, m);
+	if (ret)
+		return ret;
+	if (m->type != KVS_WIRE_PROOF)
+		return fail(w, -EPROTO, "answer to RESPONSE");
+	ret = kvs_auth_sender_proof(a, &m->proof, &why);
+	return ret ? fail(w, ret, why) : hear_news(w, fd, m);
+}
+
 static int hello(struct kvs_writer *w, int fd, unsigned int role)
 {
 	struct kvs_msg m = {
@@ -154,16 +177,32 @@ static int hello(struct kvs_writer *w, int fd, unsigned int role)
 			.n_ranks = w->n_ranks,
 		},
 	};
-	int ret;
+	struct kvs_auth_keys keys = { 0 };
+	struct kvs_auth_sender a;
+	const char *why = "";
+	int ret = 0;
 
 	if (role == KVS_ROLE_DATA) {
 		m.hello.session = w->session;
 		m.hello.worker = w->worker;
 	}
 	snprintf(m.hello.name, sizeof(m.hello.name), "%s", w->peer);
-	ret = say(w, fd, &m);
+	if (w->key_file)
+		ret = kvs_auth_keys_load(w->key_file, &keys, w->err,
+					 sizeof(w->err));
+	if (!ret)
+		ret = kvs_auth_sender_init(&a, &keys, &m.hello);
+	kvs_auth_keys_clear(&keys);
+	if (!ret)
+		ret = say(w, fd, &m);
 	if (!ret)
 		ret = hear_news(w, fd, &m);
+	if (!ret && m.type == KVS_WIRE_CHALLENGE)
+		ret = answer(w, fd, &a, &m);
+	if (!ret && m.type == KVS_WIRE_HELLO &&
+	    kvs_auth_sender_check(&a, &m.hello, &why))
+		ret = fail(w, -EACCES, why);
+	kvs_auth_sender_fini(&a);
 	if (ret)
 		return ret;
 	if (m.type != KVS_WIRE_HELLO)

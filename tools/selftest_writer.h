@@ -27,6 +27,7 @@ struct kvs_writer {
 	uint32_t rank; /* sends the layer of this number */
 	uint32_t n_ranks;
 	unsigned int seconds; /* that anything may take */
+	const char *key_file; /* NULL: none */
 	int control; /* -1: none */
 	int data[KVS_WRITER_CONNS];
 	uint32_t worker; /* that they go to */

@@ -520,6 +520,7 @@ int kvs_send_run(const struct kvs_send_run_opts *o,
 		.max_batch_bytes = o->max_batch_bytes,
 		.call_timeout = o->call_timeout,
 		.connect_timeout = o->connect_timeout,
+		.key_file = o->key_file,
 	};
 	pthread_condattr_t attr;
 	uint32_t i;

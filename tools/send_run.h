@@ -38,6 +38,7 @@
  * @rdma_device: likewise
  * @rdma_gid_index: likewise
  * @io: transport engine, see struct kvs_sender_opts
+ * @key_file: likewise
  * @stop: becomes non-zero when the run shall end; may be NULL
  * @failed: called for each room that failed, from the calling thread; may be
  *          NULL
@@ -61,6 +62,7 @@ struct kvs_send_run_opts {
 	const char *rdma_device;
 	const char *rdma_gid_index;
 	const char *io;
+	const char *key_file;
 	const volatile sig_atomic_t *stop;
 	void (*started)(void);
 	void (*failed)(uint64_t room, int err, const char *text);

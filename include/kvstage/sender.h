@@ -81,6 +81,10 @@ struct kvs_send_ops {
  * @rdma_device: verbs devices, names with commas between, "auto" or "off";
  *               NULL: auto, of each daemon's network the one on it
  * @rdma_gid_index: number in the port's GID table, or "auto"; NULL: auto
+ * @key_file: key file of the cluster, as the daemon's auth.key_file (its first
+ *            key is used; kvstaged(8)); read again for each connection, so
+ *            that a new key is taken up. NULL: none, and a daemon that asks
+ *            for a key is an error. With one, so is a daemon that does not.
  */
 struct kvs_sender_opts {
 	size_t size;
@@ -103,6 +107,7 @@ struct kvs_sender_opts {
 	const uint64_t *buffer_len;
 	const char *rdma_device;
 	const char *rdma_gid_index;
+	const char *key_file;
 };
 
 /**
@@ -111,7 +116,9 @@ struct kvs_sender_opts {
  *
  * Context: blocks up to @connect_timeout.
  * Return: 0; -EINVAL; -ECONNREFUSED, -ETIMEDOUT, ...; -EPROTONOSUPPORT;
- * -EPROTOTYPE layout refused; -EACCES; -ENOMEM.
+ * -EPROTOTYPE layout refused; -EACCES not authenticated; what is wrong with
+ * @key_file (-ENOENT, -EPERM owner, mode or kind, -EINVAL content, ...);
+ * -ENOMEM.
  */
 int kvs_sender_create(const struct kvs_sender_opts *o, struct kvs_sender **ret,
 		      char *err, size_t errlen);

@@ -68,6 +68,9 @@ static void count(const struct kvs_msg *m, uint64_t generation,
 	case KVS_WIRE_COMPLETE:
 	case KVS_WIRE_ERROR:
 	case KVS_WIRE_KEEPALIVE:
+	case KVS_WIRE_CHALLENGE:
+	case KVS_WIRE_RESPONSE:
+	case KVS_WIRE_PROOF:
 	case KVS_WIRE_TYPE_MAX:
 		fail_msg("%s was not expected", kvs_wire_type_name(m->type));
 	}

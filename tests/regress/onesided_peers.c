@@ -114,7 +114,8 @@ static int door_frame(struct kvs_conn *c, const struct kvs_frame *f)
 	m.keepalive.reply = 1;
 	fd = kvs_conn_detach(c);
 	assert_true(fd >= 0);
-	assert_int_equal(kvs_node_adopt_here(&g->node, fd, g->adopt, &m), 0);
+	assert_int_equal(kvs_node_adopt_here(&g->node, fd, g->adopt, &m, NULL),
+			 0);
 	return 0;
 }
 

@@ -176,6 +176,13 @@ bool ps_is_closed(int fd)
 
 /* ---- a rank --------------------------------------------------------------- */
 
+static const struct kvs_auth_keys *ps_keys;
+
+void ps_use_keys(const struct kvs_auth_keys *keys)
+{
+	ps_keys = keys;
+}
+
 void ps_init(struct ps *p, unsigned int port, const char *peer, uint32_t rank,
 	     uint32_t n_ranks, const struct kvs_layout *layout)
 {
@@ -189,6 +196,7 @@ void ps_init(struct ps *p, unsigned int port, const char *peer, uint32_t rank,
 	p->n_ranks = n_ranks;
 	p->caps = KVS_CAP_GENERATION | KVS_CAP_DRAIN_ACK;
 	p->layout = layout;
+	p->keys = ps_keys;
 	p->scratch = malloc(sizeof(*p->scratch));
 	assert_non_null(p->scratch);
 }
@@ -208,6 +216,36 @@ void ps_hello_msg(const struct ps *p, uint16_t role, struct kvs_msg *m)
 	snprintf(m->hello.name, sizeof(m->hello.name), "%s", p->peer);
 }
 
+int ps_greet(struct ps *p, int fd, struct kvs_msg *m)
+{
+	struct kvs_auth_sender a;
+	const char *why = "";
+	struct kvs_msg out;
+	int ret;
+
+	ret = kvs_auth_sender_init(&a, p->keys, &m->hello);
+	if (!ret)
+		ret = ps_write_msg(fd, m);
+	while (!ret) {
+		ret = ps_read(p, fd, m);
+		if (ret || m->type == KVS_WIRE_HELLO)
+			break;
+		if (m->type == KVS_WIRE_ERROR)
+			return -(int)m->error.err;
+		if (m->type == KVS_WIRE_CHALLENGE) {
+			ret = kvs_auth_sender_answer(&a, &m->challenge, &out,
+						     &why);
+			if (!ret)
+				ret = ps_write_msg(fd, &out);
+		} else if (m->type == KVS_WIRE_PROOF) {
+			ret = kvs_auth_sender_proof(&a, &m->proof, &why);
+		} else {
+			ret = -EPROTO;
+		}
+	}
+	return ret ? ret : kvs_auth_sender_check(&a, &m->hello, &why);
+}
+
 int ps_hello(struct ps *p)
 {
 	struct kvs_msg m;
@@ -217,15 +255,9 @@ int ps_hello(struct ps *p)
 	if (p->ctl < 0)
 		return p->ctl;
 	ps_hello_msg(p, KVS_ROLE_CONTROL, &m);
-	ret = ps_write_msg(p->ctl, &m);
-	if (!ret)
-		ret = ps_read(p, p->ctl, &m);
+	ret = ps_greet(p, p->ctl, &m);
 	if (ret)
 		return ret;
-	if (m.type == KVS_WIRE_ERROR)
-		return -(int)m.error.err;
-	if (m.type != KVS_WIRE_HELLO)
-		return -EPROTO;
 	p->token = m.hello.session;
 	p->instance = m.hello.instance;
 	p->keepalive_ms = m.hello.keepalive_ms;
@@ -262,13 +294,7 @@ int ps_data(struct ps *p)
 	if (fd < 0)
 		return fd;
 	ps_hello_msg(p, KVS_ROLE_DATA, &m);
-	ret = ps_write_msg(fd, &m);
-	if (!ret)
-		ret = ps_read(p, fd, &m);
-	if (!ret && m.type == KVS_WIRE_ERROR)
-		ret = -(int)m.error.err;
-	if (!ret && m.type != KVS_WIRE_HELLO)
-		ret = -EPROTO;
+	ret = ps_greet(p, fd, &m);
 	if (ret) {
 		close(fd);
 		return ret;

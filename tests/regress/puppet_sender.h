@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "pipeline/auth.h"
 #include "pipeline/geometry.h"
 #include "pipeline/wire.h"
 
@@ -35,6 +36,7 @@ struct ps {
 	uint32_t n_ranks;
 	uint64_t caps;
 	const struct kvs_layout *layout;
+	const struct kvs_auth_keys *keys; /* NULL: none */
 	uint64_t token; /* from the HELLO answer */
 	uint64_t instance; /* of the daemon */
 	uint32_t keepalive_ms;
@@ -71,12 +73,18 @@ void ps_fin(int *fd);
 bool ps_is_closed(int fd);
 
 /* ---- a rank ---- */
+/* The keys of ps_init(); NULL, as at first: none. */
+void ps_use_keys(const struct kvs_auth_keys *keys);
 /* Not connected; defaults: 1 rank, all capabilities. */
 void ps_init(struct ps *p, unsigned int port, const char *peer, uint32_t rank,
 	     uint32_t n_ranks, const struct kvs_layout *layout);
 /* HELLO as it should be. */
 void ps_hello_msg(const struct ps *p, uint16_t role, struct kvs_msg *m);
 int ps_hello(struct ps *p); /* connects the control connection */
+/* Say HELLO @m on @fd, show the key when asked, and take the daemon's HELLO
+ * into @m: 0; -EACCES it did not prove its own; -errno, that of ERROR
+ * included. */
+int ps_greet(struct ps *p, int fd, struct kvs_msg *m);
 /* 0, or the positive errno of ERROR with @text. */
 int ps_layout(struct ps *p, char *text, size_t len);
 int ps_data(struct ps *p); /* one more data connection: its number */

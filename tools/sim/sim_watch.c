@@ -273,6 +273,9 @@ static void seen_message(struct kvs_worker *w, const struct kvs_msg *m)
 	case KVS_WIRE_COMPLETE:
 	case KVS_WIRE_ERROR:
 	case KVS_WIRE_KEEPALIVE:
+	case KVS_WIRE_CHALLENGE:
+	case KVS_WIRE_RESPONSE:
+	case KVS_WIRE_PROOF:
 	case KVS_WIRE_TYPE_MAX:
 		break;
 	}

@@ -128,7 +128,8 @@ static int front_frame(struct kvs_conn *c, const struct kvs_frame *f)
 	int fd = kvs_conn_detach(c);
 
 	assert_true(fd >= 0);
-	assert_int_equal(kvs_node_adopt(&g->n, fd, OS_SESSION + writer, &reply),
+	assert_int_equal(kvs_node_adopt(&g->n, fd, OS_SESSION + writer, &reply,
+					NULL),
 			 0);
 	return 0;
 }

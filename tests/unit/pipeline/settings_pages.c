@@ -170,6 +170,7 @@ static void metrics_page(void **state)
 #define KVS_METRIC_SUM(n, t, m, h) { #n, #t, h },
 #define KVS_METRIC_CALL(n, t, f, h) { #n, #t, h },
 #define KVS_METRIC_ENUM(n, l, nm, o, m, h) { #n, "counter by " #l, h },
+#define KVS_METRIC_OWN(n, l, nm, m, h) { #n, "counter by " #l, h },
 #define KVS_METRIC_HIST(n, m, h) { #n, "histogram", h },
 #include "pipeline/metrics.def"
 	};

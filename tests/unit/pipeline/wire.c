@@ -105,6 +105,8 @@ static void wire_sizes(void **state)
 		[KVS_WIRE_COMPLETE] = 40,   [KVS_WIRE_ABORT] = 296,
 		[KVS_WIRE_ABORT_ACK] = 296, [KVS_WIRE_ABORT_NAK] = 296,
 		[KVS_WIRE_ERROR] = 280,	    [KVS_WIRE_KEEPALIVE] = 32,
+		[KVS_WIRE_CHALLENGE] = 64,  [KVS_WIRE_RESPONSE] = 80,
+		[KVS_WIRE_PROOF] = 64,
 	};
 	struct bench *b = *state;
 	unsigned int type;
@@ -237,6 +239,10 @@ static void assert_in_bounds(const struct bench *b)
 		break;
 	case KVS_WIRE_KEEPALIVE:
 		assert_true(m->keepalive.reply <= 1);
+		break;
+	case KVS_WIRE_CHALLENGE:
+	case KVS_WIRE_RESPONSE:
+	case KVS_WIRE_PROOF:
 		break;
 	case KVS_WIRE_TYPE_MAX:
 		fail();

@@ -19,6 +19,12 @@ static uint64_t kvs_nonzero(struct kvs_rng *r)
 	return v ? v : 1;
 }
 
+static void kvs_random_bytes(struct kvs_rng *r, unsigned char *to, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		to[i] = (unsigned char)kvs_rng_next(r);
+}
+
 static void kvs_random_text(struct kvs_rng *r, char *text, size_t size,
 			    bool may_be_empty)
 {
@@ -168,7 +174,6 @@ void kvs_wire_random(struct kvs_rng *r, enum kvs_wire_type type, uint32_t most,
 {
 	uint64_t room = kvs_nonzero(r), generation = kvs_nonzero(r);
 	uint32_t rank = kvs_u32(r, 0, KVS_RANKS_MAX - 1);
-	size_t i;
 
 	memset(m, 0, sizeof(*m));
 	m->type = type;
@@ -184,8 +189,7 @@ void kvs_wire_random(struct kvs_rng *r, enum kvs_wire_type type, uint32_t most,
 		m->open.generation = kvs_rng_below(r, 2) ? generation : 0;
 		m->open.rank = rank;
 		m->open.tokens = kvs_u32(r, 1, KVS_TOKENS_MAX);
-		for (i = 0; i < sizeof(m->open.nonce); i++)
-			m->open.nonce[i] = (unsigned char)kvs_rng_next(r);
+		kvs_random_bytes(r, m->open.nonce, sizeof(m->open.nonce));
 		break;
 	case KVS_WIRE_GRANT:
 		m->grant.room = room;
@@ -239,6 +243,16 @@ void kvs_wire_random(struct kvs_rng *r, enum kvs_wire_type type, uint32_t most,
 	case KVS_WIRE_KEEPALIVE:
 		m->keepalive.seq = kvs_rng_next(r);
 		m->keepalive.reply = kvs_u32(r, 0, 1);
+		break;
+	case KVS_WIRE_CHALLENGE:
+		kvs_random_bytes(r, m->challenge.nonce, KVS_AUTH_NONCE);
+		break;
+	case KVS_WIRE_RESPONSE:
+		kvs_random_bytes(r, m->response.nonce, KVS_AUTH_NONCE);
+		kvs_random_bytes(r, m->response.mac, KVS_AUTH_MAC);
+		break;
+	case KVS_WIRE_PROOF:
+		kvs_random_bytes(r, m->proof.mac, KVS_AUTH_MAC);
 		break;
 	case KVS_WIRE_TYPE_MAX:
 		KVS_ASSERT(0);
@@ -364,6 +378,13 @@ bool kvs_wire_equal(const struct kvs_msg *a, const struct kvs_msg *b)
 	case KVS_WIRE_KEEPALIVE:
 		return a->keepalive.seq == b->keepalive.seq &&
 		       a->keepalive.reply == b->keepalive.reply;
+	case KVS_WIRE_CHALLENGE:
+		return !memcmp(&a->challenge, &b->challenge,
+			       sizeof(a->challenge));
+	case KVS_WIRE_RESPONSE:
+		return !memcmp(&a->response, &b->response, sizeof(a->response));
+	case KVS_WIRE_PROOF:
+		return !memcmp(&a->proof, &b->proof, sizeof(a->proof));
 	case KVS_WIRE_TYPE_MAX:
 		break;
 	}

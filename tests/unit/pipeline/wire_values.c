@@ -267,6 +267,7 @@ static void wire_reserved(void **state)
 		{ KVS_WIRE_REFUSE, 44, 4 },	{ KVS_WIRE_CHUNK, 56, 8 },
 		{ KVS_WIRE_CHUNK_DONE, 56, 8 }, { KVS_WIRE_COMPLETE, 36, 4 },
 		{ KVS_WIRE_ERROR, 20, 4 },	{ KVS_WIRE_KEEPALIVE, 28, 4 },
+		{ KVS_WIRE_CHALLENGE, 48, 16 }, { KVS_WIRE_PROOF, 48, 16 },
 	};
 	struct bench *b = *state;
 	size_t i, j, len;
