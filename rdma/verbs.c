@@ -114,7 +114,7 @@ static bool any_qp(const struct kvs_verbs *vt)
 	const struct kvs_verbs_conn *vc;
 
 	kvs_list_for_each_entry(vc, &vt->conns, node)
-		if (vc->state != KVS_VERBS_TCP)
+		if (vc->state != KVS_VERBS_TCP && !vc->given_up)
 			return true;
 	return false;
 }
@@ -132,8 +132,10 @@ static void verbs_destroy(struct kvs_transport *t)
 		(void)verbs_poll(t, KVS_NSEC_PER_SEC / 10);
 	kvs_verbs_sides_fini(vt);
 	kvs_verbs_grants_dereg(vt);
+	kvs_verbs_conns_let_go(vt);
 	kvs_verbs_mem_free_all(vt);
 	kvs_verbs_devs_close(vt);
+	kvs_verbs_conns_end(vt);
 	kvs_transport_destroy(vt->inner);
 	kvs_verbs_grants_end(vt);
 	KVS_ASSERT(kvs_list_empty(&vt->conns));

@@ -308,6 +308,7 @@ static void stopped(struct kvs_verbs_job *j)
 	vc->job_busy = false;
 	vc->end = KVS_VERBS_END_DRAIN;
 	vc->err_at = kvs_verbs_now(vt_of(vc));
+	kvs_verbs_mark(vc);
 	kvs_verbs_activate(vc);
 	kvs_verbs_pend(vc);
 }
@@ -336,12 +337,54 @@ static void destroyed(struct kvs_verbs_job *j)
 			    "memory granted through it stays held",
 			    vc->dev->name, vc->c.peer, strerror(-vc->job_rc));
 	}
-	/* the device is closed next: that ends it */
-	if (vt->closing && vc->tries > CLOSING_TRIES)
-		return;
 	kvs_list_del(&vc->pend);
+	/* the device is closed next: that ends it */
+	if (vt->closing && vc->tries > CLOSING_TRIES) {
+		vc->given_up = true;
+		return;
+	}
 	vc->end = KVS_VERBS_END_STUCK;
 	until(vc, kvs_verbs_now(vt) + (vt->closing ? RETRY_NS / 10 : RETRY_NS));
+}
+
+static void let_go_of_device(struct kvs_verbs_conn *vc)
+{
+	struct kvs_verbs_op *op;
+
+	kvs_list_splice_tail(&vc->flying, &vc->ops);
+	kvs_list_for_each_entry(op, &vc->flying, node) {
+		if (op->mr)
+			(void)ibv_dereg_mr(op->mr);
+		op->mr = NULL;
+	}
+	if (vc->dev)
+		vc->dev->n_conns--;
+	vc->dev = NULL;
+	if (vc->own)
+		vc->own->conns--;
+	kvs_verbs_owner_put(vc->own);
+	vc->own = NULL;
+}
+
+void kvs_verbs_conns_let_go(struct kvs_verbs *vt)
+{
+	struct kvs_verbs_conn *vc;
+
+	kvs_list_for_each_entry(vc, &vt->conns, node)
+		if (vc->given_up)
+			let_go_of_device(vc);
+}
+
+void kvs_verbs_conns_end(struct kvs_verbs *vt)
+{
+	struct kvs_verbs_conn *vc, *tmp;
+
+	kvs_list_for_each_entry_safe(vc, tmp, &vt->conns, node) {
+		if (!vc->given_up)
+			continue;
+		kvs_verbs_qp_free(vc);
+		finish(vc);
+	}
 }
 
 /* ERR, everything back, a while, destroyed: only then is it gone. */

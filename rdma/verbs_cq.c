@@ -12,7 +12,8 @@
 
 void kvs_verbs_activate(struct kvs_verbs_conn *vc)
 {
-	if (vc->cq && vc->end < KVS_VERBS_END_DESTROY &&
+	/* a job that destroys it has the rest */
+	if (vc->end < KVS_VERBS_END_DESTROY && vc->cq &&
 	    kvs_list_empty(&vc->active))
 		kvs_list_add_tail(&kvs_verbs_of(vc->c.t)->active, &vc->active);
 }
@@ -226,7 +227,7 @@ static unsigned int each_active(struct kvs_verbs *vt, bool arm)
 	while (!kvs_list_empty(&now)) {
 		vc = kvs_list_first(&now, struct kvs_verbs_conn, active);
 		kvs_list_del(&vc->active);
-		if (!vc->cq || vc->end >= KVS_VERBS_END_DESTROY)
+		if (vc->end >= KVS_VERBS_END_DESTROY || !vc->cq)
 			continue;
 		n = kvs_verbs_drain(vc);
 		if (!n && arm && vc->armed)

@@ -255,6 +255,7 @@ struct kvs_verbs_conn {
 	uint64_t deadline; /* ns */
 	uint64_t err_at; /* ns; in ERR since */
 	unsigned int tries; /* to destroy it, that failed */
+	bool given_up; /* it goes with its device */
 
 	struct kvs_verbs_job job;
 	bool job_busy;
@@ -390,6 +391,10 @@ void kvs_verbs_die(struct kvs_verbs_conn *vc, int err, bool weak);
 void kvs_verbs_conn_up(struct kvs_verbs_conn *vc);
 /* The next step of each pending connection; may free it. */
 void kvs_verbs_run_pending(struct kvs_verbs *vt);
+/* The transport ends: those that cannot be destroyed let go of their devices,
+ * and end when these are closed. */
+void kvs_verbs_conns_let_go(struct kvs_verbs *vt);
+void kvs_verbs_conns_end(struct kvs_verbs *vt);
 void kvs_verbs_run_deadlines(struct kvs_verbs *vt, uint64_t now);
 uint64_t kvs_verbs_next_deadline(const struct kvs_verbs *vt);
 
@@ -398,6 +403,8 @@ int kvs_verbs_qp_make(struct kvs_verbs_conn *vc);
 int kvs_verbs_qp_link(struct kvs_verbs_conn *vc);
 int kvs_verbs_qp_err(struct kvs_verbs_conn *vc);
 int kvs_verbs_qp_destroy(struct kvs_verbs_conn *vc);
+/* Only its memory: when nothing can reach that any more. */
+void kvs_verbs_qp_free(struct kvs_verbs_conn *vc);
 /* Our end, as a blob. */
 void kvs_verbs_qp_blob(const struct kvs_verbs_conn *vc,
 		       enum kvs_verbs_what what, struct kvs_verbs_blob *ret);
@@ -422,6 +429,9 @@ int kvs_verbs_read(struct kvs_conn *c, struct kvs_read *rd);
 void kvs_verbs_pump(struct kvs_verbs_conn *vc);
 /* The first message: this side is linked. Return: 0; -errno, and it dies. */
 int kvs_verbs_say_ready(struct kvs_verbs_conn *vc);
+/* In ERR: what was executed without a signal is not flushed, and this, which
+ * is, ends it. */
+void kvs_verbs_mark(struct kvs_verbs_conn *vc);
 /* Work requests up to @seq completed with @status. */
 void kvs_verbs_sent(struct kvs_verbs_conn *vc, uint64_t seq, int status);
 /* Everything that is queued ends with @status. */

@@ -227,6 +227,16 @@ bool kvs_verbs_qp_drained(const struct kvs_verbs_conn *vc)
 	return !vc->recvs && vc->completed == vc->posted;
 }
 
+void kvs_verbs_qp_free(struct kvs_verbs_conn *vc)
+{
+	free(vc->buf);
+	free(vc->sq);
+	free(vc->stage);
+	vc->buf = NULL;
+	vc->sq = NULL;
+	vc->stage = NULL;
+}
+
 /*
  * Never by way of RESET: that drops requests without a completion, and on a
  * soft device races with what is being placed.
@@ -251,11 +261,6 @@ int kvs_verbs_qp_destroy(struct kvs_verbs_conn *vc)
 	vc->cq = NULL;
 	vc->mr = NULL;
 	vc->stage_mr = NULL;
-	free(vc->buf);
-	free(vc->sq);
-	free(vc->stage);
-	vc->buf = NULL;
-	vc->sq = NULL;
-	vc->stage = NULL;
+	kvs_verbs_qp_free(vc);
 	return 0;
 }

@@ -15,7 +15,7 @@
 #include "rdma/verbs_internal.h"
 
 #define SIGNAL_EVERY 16 /* less than any queue is long */
-#define SPARE_WR 1 /* for a message that carries credits */
+#define SPARE_WR 2 /* for a message that carries credits, and the mark */
 
 static unsigned char *send_buf(const struct kvs_verbs_conn *vc, uint32_t i)
 {
@@ -357,7 +357,7 @@ void kvs_verbs_pump(struct kvs_verbs_conn *vc)
 		kvs_list_add_tail(&vc->flying, &op->node);
 	}
 	if ((vc->state == KVS_VERBS_UP || vc->state == KVS_VERBS_FLUSHING) &&
-	    vc->owed >= KVS_VERBS_SLOTS / 2 && sq_free(vc) &&
+	    vc->owed >= KVS_VERBS_SLOTS / 2 && sq_free(vc) > 1 &&
 	    vc->sends < KVS_VERBS_SENDS)
 		(void)post_msg(vc, KVS_VERBS_MSG_CREDIT, NULL, 0);
 }
@@ -365,6 +365,14 @@ void kvs_verbs_pump(struct kvs_verbs_conn *vc)
 int kvs_verbs_say_ready(struct kvs_verbs_conn *vc)
 {
 	return post_msg(vc, KVS_VERBS_MSG_CREDIT, NULL, 0);
+}
+
+void kvs_verbs_mark(struct kvs_verbs_conn *vc)
+{
+	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND };
+
+	if (vc->posted != vc->completed && sq_free(vc))
+		(void)post(vc, &wr, true, 0, false);
 }
 
 /* ---- queueing ---- */
