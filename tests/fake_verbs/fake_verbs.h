@@ -102,7 +102,7 @@ struct fv_spec {
 	bool reuse_keys;
 };
 
-/* name, and may a plan with FV_ANY make it fail */
+/* name, and can it fail at all */
 #define FV_CALLS(X)           \
 	X(GET_DEVICE_LIST, 1) \
 	X(OPEN_DEVICE, 1)     \

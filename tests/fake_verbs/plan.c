@@ -19,7 +19,7 @@ struct fv_world fv_w = {
 
 static const struct {
 	const char *name;
-	bool any;
+	bool any; /* may fail */
 } calls[FV_CALLS_MAX] = {
 #define FV_CALL_ROW(n, a) [FV_##n] = { #n, a },
 	FV_CALLS(FV_CALL_ROW)
@@ -69,7 +69,7 @@ int fv_enter(enum fv_call c)
 	fv_w.calls[c]++;
 	if (calls[c].any)
 		fv_w.calls_any++;
-	if (!p->times || (p->call == FV_ANY ? !calls[c].any : p->call != c))
+	if (!p->times || !calls[c].any || (p->call != FV_ANY && p->call != c))
 		return 0;
 	if (p->nth > 1) {
 		p->nth--;

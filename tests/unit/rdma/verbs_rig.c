@@ -53,18 +53,11 @@ uint64_t vrig_now(void)
 	return kvs_clock_now(&kvs_clock_real);
 }
 
-struct vrig *vrig_new(const struct kvs_verbs_opts *near,
-		      const struct kvs_verbs_opts *far)
+void vrig_listen(struct vrig *r)
 {
-	struct vrig *r = calloc(1, sizeof(*r));
 	struct sockaddr_in sin = { .sin_family = AF_INET };
 	socklen_t len = sizeof(r->addr.a[0].ss);
-	char err[1024];
 
-	assert_non_null(r);
-	if (make(near, &r->near, err, sizeof(err)) ||
-	    make(far, &r->far, err, sizeof(err)))
-		fail_msg("%s", err);
 	sin.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	r->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_true(r->listener >= 0);
@@ -76,6 +69,19 @@ struct vrig *vrig_new(const struct kvs_verbs_opts *near,
 			 0);
 	r->addr.n = 1;
 	r->addr.a[0].len = len;
+}
+
+struct vrig *vrig_new(const struct kvs_verbs_opts *near,
+		      const struct kvs_verbs_opts *far)
+{
+	struct vrig *r = calloc(1, sizeof(*r));
+	char err[1024];
+
+	assert_non_null(r);
+	if (make(near, &r->near, err, sizeof(err)) ||
+	    make(far, &r->far, err, sizeof(err)))
+		fail_msg("%s", err);
+	vrig_listen(r);
 	r->owner = 1;
 	return r;
 }

@@ -73,6 +73,8 @@ void vrig_world(void);
 struct vrig *vrig_new(const struct kvs_verbs_opts *near,
 		      const struct kvs_verbs_opts *far);
 void vrig_free(struct vrig *r);
+/* Only the listener of a rig. */
+void vrig_listen(struct vrig *r);
 /* A connection of both; up, unless the far side has no owner to give. */
 void vrig_pair(struct vrig *r, struct vside *near, struct vside *far);
 /* Its halves. */
