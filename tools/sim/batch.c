@@ -240,7 +240,7 @@ int kvs_sim_batch(const struct kvs_sim_batch *b)
 		done += jobs[i].done;
 	}
 	print_failures(b, jobs);
-	missing = sim_cover_print(&total, b->json, stdout);
+	missing = sim_cover_print(&total, done, b->json, stdout);
 	rate = (double)done * 1e9 / (double)(took ? took : 1);
 	if (missing && n >= BATCH_FULL && !b->json)
 		printf("%u pairs or faults were never exercised\n", missing);

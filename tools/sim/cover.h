@@ -78,7 +78,8 @@ enum sim_event { SIM_EVENTS(KVS_ENUM_) SIM_EV_MAX };
 	X(NO_FINISH, "a rank never finishes")                         \
 	X(GIVE_UP, "a rank gives up")                                 \
 	X(CLOSE, "a rank closes its handle early")                    \
-	X(NO_COMMIT, "an engine forgets a room")
+	X(NO_COMMIT, "an engine forgets a room")                      \
+	X(PULLED, "a chunk is read by the receiver")
 
 #define KVS_ENUM_(n, s) SIM_FAULT_##n,
 enum sim_fault { SIM_FAULTS(KVS_ENUM_) SIM_FAULT_MAX };
@@ -102,7 +103,9 @@ struct sim_cover {
 
 const char *sim_state_name(unsigned int state);
 void sim_cover_add(struct sim_cover *to, const struct sim_cover *from);
-/* Both tables. Return: how many that can happen never did. */
-unsigned int sim_cover_print(const struct sim_cover *c, bool json, FILE *out);
+/* Both tables. Return: how many that can happen in so many schedules never
+ * did. */
+unsigned int sim_cover_print(const struct sim_cover *c, uint64_t schedules,
+			     bool json, FILE *out);
 
 #endif /* KVS_TOOLS_SIM_COVER_H */

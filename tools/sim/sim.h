@@ -135,6 +135,8 @@ struct sim_rank {
 	bool dirty; /* mail, or a turn that did something */
 	bool stopping;
 	bool crashed; /* the fabric killed its endpoint */
+	bool two_sided; /* on a one-sided network */
+	bool pulled; /* and what it sends is read from it */
 	unsigned int asked; /* ABORTs that came to this instance */
 	unsigned int answered;
 	struct kvs_timer act; /* crash, or return */
@@ -261,6 +263,7 @@ struct sim {
 	unsigned int n_engines; /* begun */
 	struct sim_attempt attempt[SIM_ATTEMPTS];
 	struct kvs_timerq acts;
+	struct kvs_list pulls;
 	bool healing; /* no faults any more */
 	uint64_t healed_at; /* ns */
 	bool mercy; /* what was still stuck then has been killed */
@@ -322,6 +325,14 @@ bool sim_port_due(const struct sim_engine *g);
 uint64_t sim_port_next(const struct sim_engine *g);
 void sim_port_deliver(struct sim_engine *g);
 void sim_port_free(struct sim_engine *g);
+
+/* sim_pull.c: the receiver reads what rank @k would send. As kvs_conn_write(). */
+int sim_pull_start(struct sim_rank *k, struct kvs_conn *c, struct kvs_tx *tx);
+/* Its process ends, and @s with it. */
+void sim_pull_abandon(struct sim_rank *k, struct kvs_sender *s);
+/* Is anything still read into a generation's memory? */
+bool sim_pull_reads(const struct sim *w, uint64_t generation);
+void sim_pull_free(struct sim *w);
 
 /* sim_bytes.c: what each byte of an attempt must be. */
 void sim_bytes(unsigned char *p, uint64_t len, unsigned int attempt,

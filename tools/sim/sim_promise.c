@@ -110,14 +110,31 @@ int __wrap_kvs_conn_write(struct kvs_conn *c, struct kvs_tx *tx)
 {
 	const struct kvs_send_chunk *k =
 		kvs_container_of(tx, struct kvs_send_chunk, tx);
+	struct sim_rank *rank = NULL;
 	int ret;
 
 	chunk_done = tx->done;
 	tx->done = tx_done;
-	ret = __real_kvs_conn_write(c, tx);
+	for (unsigned int i = 0; i < SIM_RANKS; i++)
+		if (sim_now->rank[i].s == k->room->s)
+			rank = &sim_now->rank[i];
+	if (rank && rank->pulled && tx->n_iov <= SIM_PAGES)
+		ret = sim_pull_start(rank, c, tx);
+	else
+		ret = __real_kvs_conn_write(c, tx);
 	if (!ret)
 		sim_record_of(k->room->generation, k->room->s->rank)->launched++;
 	return ret;
+}
+
+/* Some ranks of a one-sided network know nothing of it. */
+REAL(bool, kvs_transport_one_sided, const struct kvs_transport *t);
+bool __wrap_kvs_transport_one_sided(const struct kvs_transport *t)
+{
+	for (unsigned int i = 0; i < SIM_RANKS; i++)
+		if (sim_now->rank[i].t == t && sim_now->rank[i].two_sided)
+			return false;
+	return __real_kvs_transport_one_sided(t);
 }
 
 /* R6: as many answers as questions. */

@@ -367,6 +367,8 @@ void sim_rank_init(struct sim_rank *k)
 	shuffle_layout(k);
 	for (uint32_t b = 0; b < SIM_BUFFERS; b++)
 		k->base[b] = source_memory[k->nr][b];
+	k->two_sided = w->plan.one_sided && sim_chance(w, 0.3);
+	k->pulled = k->two_sided && sim_chance(w, 0.7);
 	kvs_list_init(&k->jobs);
 	kvs_timer_init(&k->act, rank_act);
 	sim_rank_begin(k);
@@ -456,6 +458,7 @@ void sim_rank_kill(struct sim_rank *k)
 	k->s = NULL;
 	if (!kvs_fabric_killed(k->t))
 		kvs_fabric_kill(k->t);
+	sim_pull_abandon(k, s);
 	kvs_sender_fini(s);
 	k->t = NULL;
 	rank_jobs_free(k);
@@ -530,6 +533,7 @@ void sim_rank_turn(struct sim_rank *k)
 		sim_note(w, 0, "", "rank %u has stopped", k->nr);
 		rank_forget(k);
 		k->s = NULL;
+		sim_pull_abandon(k, s);
 		kvs_sender_fini(s);
 		k->t = NULL;
 		rank_jobs_free(k);

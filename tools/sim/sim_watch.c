@@ -132,6 +132,11 @@ static void check_release(const struct kvs_room *r)
 			 (unsigned long long)r->generation, r->drain.live);
 	check_copies(r);
 	check_acks(r);
+	if (sim_pull_reads(w, r->generation))
+		sim_fail(w,
+			 "R1: memory of generation %llu is released while "
+			 "it is read into",
+			 (unsigned long long)r->generation);
 	if (!kvs_list_empty(&r->receives))
 		sim_fail(w,
 			 "R1: memory of generation %llu is released while "

@@ -52,6 +52,12 @@ static int net_fault(void *arg, const struct kvs_loop_event_info *e)
 	uint64_t at, tail;
 	uint32_t item;
 
+	/* our own reads end as they say */
+	if (e->kind == KVS_LOOP_READ && !w->healing)
+		return !w->plan.net.stall || !sim_chance(w, 0.1)
+			       ? KVS_LOOP_NO_FAULT
+		       : sim_chance(w, 0.5) ? KVS_LOOP_STALL
+					    : KVS_LOOP_DELAY;
 	if (e->kind != KVS_LOOP_WRITE || w->healing ||
 	    !sim_chance(w, w->plan.short_write))
 		return -1;
@@ -154,6 +160,7 @@ int sim_world_open(struct sim *w)
 	kvs_vclock_init(&w->clock, KVS_NSEC_PER_SEC);
 	kvs_random_use(draw_ids, w);
 	kvs_timerq_init(&w->acts);
+	kvs_list_init(&w->pulls);
 	ret = kvs_fabric_create(&o, &w->net);
 	if (!ret)
 		ret = daemon_begin(w);
@@ -199,6 +206,7 @@ void sim_world_close(struct sim *w)
 	sim_daemon_end(w);
 	for (unsigned int i = 0; i < w->n_engines; i++)
 		sim_engine_free(&w->engine[i]);
+	sim_pull_free(w);
 	kvs_fabric_destroy(w->net);
 	kvs_timerq_fini(&w->acts);
 	kvs_random_use(NULL, NULL);
