@@ -142,6 +142,15 @@ static bool session_one_sided(const struct kvs_front *f)
 	return true;
 }
 
+/* Where a key works on one connection, that must be there before the grant. */
+static uint32_t session_at_once(const struct kvs_front *f)
+{
+	for (unsigned int i = 0; i < f->n_nodes; i++)
+		if (f->nodes[i].key_per_conn)
+			return f->n_nodes;
+	return 0;
+}
+
 static int session_hello_control(struct kvs_session *s,
 				 const struct kvs_msg_hello *h)
 {
@@ -184,6 +193,7 @@ static int session_hello_control(struct kvs_session *s,
 	m.hello.n_ranks = h->n_ranks;
 	m.hello.keepalive_ms =
 		(uint32_t)(f->settings.keepalive / KVS_NSEC_PER_MSEC);
+	m.hello.worker = s->caps & KVS_CAP_ONE_SIDED ? session_at_once(f) : 0;
 	snprintf(m.hello.name, sizeof(m.hello.name), "kvstaged");
 	ret = kvs_session_prove(s, &m.hello, &proof);
 	if (ret > 0)

@@ -29,6 +29,7 @@ static int parse(const struct kvs_network_opts *o, struct kvs_verbs_opts *v,
 	v->devices = o->device;
 	v->node = o->node;
 	v->port = o->port;
+	v->no_grants = o->no_grants;
 	if (kvs_network_number(o->gid_index, 255, &v->gid_index)) {
 		snprintf(err, errlen,
 			 "rdma.gid_index = \"%s\": allowed: auto, "
@@ -59,7 +60,7 @@ static int parse(const struct kvs_network_opts *o, struct kvs_verbs_opts *v,
 	return 0;
 }
 
-static void describe(const struct kvs_transport *t, char *note)
+static void describe(const struct kvs_transport *t, bool grants, char *note)
 {
 	struct kvs_verbs_info info[KVS_VERBS_DEVS_MAX];
 	unsigned int n = kvs_verbs_devices(t, info, KVS_VERBS_DEVS_MAX);
@@ -71,11 +72,11 @@ static void describe(const struct kvs_transport *t, char *note)
 			continue;
 		at += (size_t)snprintf(
 			note + at, KVS_NETWORK_NOTE - at,
-			"%s%s port %u, %s, GID index %d (%s), MTU %u, grants "
-			"by %s",
+			"%s%s port %u, %s, GID index %d (%s), MTU %u%s%s",
 			at ? "; " : "verbs: ", info[i].device, info[i].port,
 			info[i].link, info[i].gid_index, info[i].gid,
-			info[i].mtu, info[i].grant);
+			info[i].mtu, grants ? ", grants by " : "",
+			grants ? info[i].grant : "");
 	}
 }
 
@@ -112,7 +113,7 @@ int kvs_network_create(const struct kvs_network_opts *o,
 		return rc;
 	rc = kvs_verbs_create(&o->tcp, &v, ret, err, errlen);
 	if (!rc) {
-		describe(*ret, note);
+		describe(*ret, !o->no_grants, note);
 		return 0;
 	}
 	if (must || !none_there(rc) ||

@@ -26,6 +26,7 @@
  * @port: 0: the first that is up
  * @grant: "auto", "window", "mr"; NULL: auto
  * @node: NUMA node of the memory; -1: not known
+ * @no_grants: it will only write to others
  */
 struct kvs_network_opts {
 	const char *data;
@@ -36,6 +37,7 @@ struct kvs_network_opts {
 	unsigned int port;
 	const char *grant;
 	int node;
+	bool no_grants;
 };
 
 /**

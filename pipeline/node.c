@@ -371,6 +371,7 @@ void kvs_node_bind(struct kvs_node *n, struct kvs_transport *t)
 {
 	n->transport = t;
 	n->one_sided = t && kvs_transport_one_sided(t);
+	n->key_per_conn = t && kvs_transport_key_per_conn(t);
 	if (n->worker)
 		n->worker->o.one_sided = n->one_sided;
 	kvs_mailbox_init(&n->mailbox, t, n);
@@ -443,6 +444,9 @@ int kvs_node_start(struct kvs_node *n, const struct kvs_settings *s,
 	if (ret)
 		return ret;
 	kvs_node_bind(n, t);
+	ret = kvs_node_register(n, err, errlen);
+	if (ret)
+		return ret;
 	ret = node_start_thread(n, cpus);
 	if (ret)
 		snprintf(err, errlen, "thread of node %d: %s", n->numa,
@@ -463,6 +467,8 @@ void kvs_node_stop(struct kvs_node *n)
 	}
 	kvs_worker_destroy(n->worker);
 	n->worker = NULL;
+	(void)kvs_reglist_destroy(n->registered);
+	n->registered = NULL;
 	kvs_pool_destroy(n->pool);
 	kvs_pool_destroy(n->offload_pool);
 	n->pool = NULL;

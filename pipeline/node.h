@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 
 #include "pinned/region.h"
+#include "pinned/reglist.h"
 #include "pipeline/mailbox.h"
 #include "pipeline/network.h"
 #include "pipeline/worker.h"
@@ -43,6 +44,7 @@ struct kvs_node {
 	void *up_arg;
 	const struct kvs_clock *clock;
 	bool one_sided; /* its transport is */
+	bool key_per_conn; /* see kvs_transport_key_per_conn() */
 	char network[KVS_NETWORK_NOTE]; /* which transport, and why */
 	struct kvs_mailbox mailbox;
 
@@ -58,6 +60,7 @@ struct kvs_node {
 	struct kvs_wire_scratch *scratch;
 	bool deferred; /* a conn is to be stopped or closed */
 	struct kvs_list grants; /* of one-sided ranks */
+	struct kvs_reglist *registered; /* the pool, with the transport */
 	bool tearing; /* sessions are, see kvs_node_torn_down() */
 
 	pthread_t thread;

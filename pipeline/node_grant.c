@@ -5,13 +5,67 @@
  * connections of that rank's session, and nothing else.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "lib/assert.h"
 #include "lib/log.h"
 #include "pipeline/node.h"
 #include "pipeline/node_internal.h"
 #include "rdma/grant.h"
+
+/* ---- memory ---- */
+
+/* A failure leaves its reason where the note of the transport was. */
+static int pool_reg(void *arg, void *addr, uint64_t len, uint64_t *ret_handle)
+{
+	struct kvs_node *n = arg;
+	struct kvs_mem *m;
+	int ret;
+
+	ret = kvs_transport_register(n->transport, addr, len, &m, n->network,
+				     sizeof(n->network));
+	if (!ret)
+		*ret_handle = (uint64_t)(uintptr_t)m;
+	return ret;
+}
+
+static int pool_unreg(void *arg, void *addr, uint64_t len, uint64_t handle)
+{
+	struct kvs_node *n = arg;
+
+	(void)addr;
+	(void)len;
+	/* afterwards it has gone with the transport */
+	if (n->transport)
+		kvs_mem_release((struct kvs_mem *)(uintptr_t)handle);
+	return 0;
+}
+
+int kvs_node_register(struct kvs_node *n, char *err, size_t errlen)
+{
+	static const struct kvs_registrar_ops ops = {
+		.name = "verbs",
+		.reg = pool_reg,
+		.unreg = pool_unreg,
+	};
+	char what[KVS_NETWORK_NOTE];
+	int ret;
+
+	if (!n->key_per_conn)
+		return 0;
+	memcpy(what, n->network, sizeof(what));
+	n->network[0] = '\0';
+	ret = kvs_reglist_create(n->pool, &ops, n, 0, &n->registered);
+	if (ret)
+		snprintf(err, errlen, "pool of node %d: %s", n->numa,
+			 *n->network ? n->network : strerror(-ret));
+	memcpy(n->network, what, sizeof(what));
+	return ret;
+}
+
+/* ---- grants ---- */
 
 struct node_grant {
 	struct kvs_list node; /* on n->grants */

@@ -19,6 +19,8 @@ bool kvs_node_has_conns(const struct kvs_node *n, uint64_t session);
 int kvs_node_grant_open(void *node, struct kvs_room_rank *k);
 void kvs_node_grant_close(void *node, struct kvs_room_rank *k);
 void kvs_node_tear_down(void *node, uint64_t session);
+/* The pool, where grants are of registered memory. 0 or -errno with @err. */
+int kvs_node_register(struct kvs_node *n, char *err, size_t errlen);
 /* Tell the worker of sessions whose last connection is gone. */
 void kvs_node_torn_down(struct kvs_node *n);
 

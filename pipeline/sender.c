@@ -423,6 +423,7 @@ static int sender_transport(const struct kvs_sender_opts *o,
 		.device = rdma ? o->rdma_device : NULL,
 		.gid_index = rdma ? o->rdma_gid_index : NULL,
 		.node = -1,
+		.no_grants = true,
 	};
 	char note[KVS_NETWORK_NOTE];
 	int r;

@@ -147,6 +147,11 @@ static int got_hello(struct kvs_sender *s, const struct kvs_msg_hello *h)
 	s->digest = kvs_caps_digest(h->caps);
 	s->one_sided = h->caps & KVS_CAP_ONE_SIDED &&
 		       kvs_transport_one_sided(s->t);
+	if (s->one_sided && h->worker) {
+		/* a key of this daemon works on one connection */
+		s->at_once = h->worker;
+		s->slots = 1;
+	}
 	s->keepalive = (uint64_t)h->keepalive_ms * KVS_NSEC_PER_MSEC;
 	if (s->keepalive && s->keepalive < KVS_SEND_KEEPALIVE_MIN)
 		s->keepalive = KVS_SEND_KEEPALIVE_MIN;
@@ -161,6 +166,9 @@ static int got_layout(struct kvs_sender *s)
 {
 	s->state = KVS_SENDER_UP;
 	kvs_timer_cancel(&s->timers, &s->control_timer);
+	for (uint32_t i = 0; i < s->at_once; i++)
+		if (!kvs_send_worker_get(s, i))
+			return -ENOMEM;
 	if (s->keepalive && kvs_timer_set(&s->timers, &s->keepalive_timer,
 					  s->heard_at + s->keepalive))
 		return -ENOMEM;

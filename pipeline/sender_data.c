@@ -86,6 +86,12 @@ static uint64_t call_due(const struct kvs_send_slot *sl)
 	return sl->call_at + k->room->call_timeout;
 }
 
+/* Has it work, or must it be ready before it can have any? */
+static bool wanted(const struct kvs_send_worker *w)
+{
+	return !kvs_list_empty(&w->run) || w->index < w->s->at_once;
+}
+
 /* Next retry or deadline of a slot; none when there is nothing to wait for. */
 static void worker_arm(struct kvs_send_worker *w)
 {
@@ -105,7 +111,7 @@ static void worker_arm(struct kvs_send_worker *w)
 		if (call_due(sl) < at)
 			at = call_due(sl);
 	}
-	if (idle && !kvs_list_empty(&w->run) && w->retry_at < at)
+	if (idle && wanted(w) && w->retry_at < at)
 		at = w->retry_at;
 	if (at == KVS_TIME_NEVER)
 		kvs_timer_cancel(&w->s->timers, &w->timer);
@@ -539,7 +545,7 @@ void kvs_sender_pump(struct kvs_sender *s)
 	if (s->state != KVS_SENDER_UP || s->stopping)
 		return;
 	kvs_list_for_each_entry(w, &s->workers, node) {
-		if (!kvs_list_empty(&w->run))
+		if (wanted(w))
 			worker_kick(w);
 	}
 	do {

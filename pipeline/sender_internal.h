@@ -366,6 +366,7 @@ struct kvs_sender {
 	struct kvs_auth_keys keys; /* of key_file, as last read */
 	enum kvs_digest_kind digest; /* what the daemon wants of LAST */
 	bool one_sided; /* both sides can */
+	uint32_t at_once; /* workers to connect to before they grant */
 	uint64_t keepalive; /* ns; 0: none */
 	struct kvs_timer keepalive_timer;
 	uint64_t keepalive_seq;

@@ -106,7 +106,8 @@ static const char *kvs_check_hello(const struct kvs_msg_hello *m)
 	    m->n_ranks > KVS_RANKS_MAX || m->rank >= m->n_ranks ||
 	    m->worker >= KVS_WORKERS_MAX)
 		return kvs_value;
-	if (m->role == KVS_ROLE_DATA ? !m->session : m->worker != 0)
+	/* only a reply names a session, or workers, on a control connection */
+	if (!m->session && (m->role == KVS_ROLE_DATA || m->worker))
 		return kvs_value;
 	return NULL;
 }

@@ -105,7 +105,10 @@ struct kvs_msg_hello {
 	uint64_t session; /* reply: token; role data: the token */
 	uint32_t rank; /* in a reply this and n_ranks are the sender's */
 	uint32_t n_ranks;
-	uint32_t worker; /* role data; else 0 */
+	/* role data: which. In a reply on a control connection: one data
+	 * connection to each of that many at once, as keys of GRANTs work on
+	 * it alone; 0: as needed */
+	uint32_t worker;
 	uint32_t keepalive_ms; /* 0: none */
 	char name[KVS_PEER_NAME]; /* peer (prefill instance); never empty; in a
 				   * reply not looked at */

@@ -117,6 +117,8 @@ void kvs_grant_close(struct kvs_grant *g)
 	KVS_CHECK_MAGIC(g, KVS_GRANT_MAGIC);
 	switch (g->state) {
 	case KVS_GRANT_OPENING:
+		if (!g->close_asked && g->t->ops->grant_cancel)
+			g->t->ops->grant_cancel(g);
 		g->close_asked = true;
 		break;
 	case KVS_GRANT_CLOSING:

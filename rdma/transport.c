@@ -61,6 +61,12 @@ bool kvs_transport_one_sided(const struct kvs_transport *t)
 	return t->one_sided;
 }
 
+bool kvs_transport_key_per_conn(const struct kvs_transport *t)
+{
+	KVS_CHECK_MAGIC(t, KVS_TRANSPORT_MAGIC);
+	return t->key_per_conn;
+}
+
 int kvs_transport_poll(struct kvs_transport *t, uint64_t timeout_ns)
 {
 	KVS_CHECK_MAGIC(t, KVS_TRANSPORT_MAGIC);

@@ -191,6 +191,10 @@ void kvs_transport_destroy(struct kvs_transport *t);
 const char *kvs_transport_name(const struct kvs_transport *t);
 /* Are there grants, one-sided writes and reads here? (tcp: never) */
 bool kvs_transport_one_sided(const struct kvs_transport *t);
+/* Does a key work on one connection of its owner's only, the first one, which
+ * a grant waits for? And must granted memory have been told of by
+ * kvs_transport_register()? (verbs with windows) */
+bool kvs_transport_key_per_conn(const struct kvs_transport *t);
 
 /**
  * kvs_transport_poll() - run completions and callbacks

@@ -43,6 +43,8 @@
  *              Negative: nothing began
  * @grant_close: begin an attempt; kvs_grant_closed() answers from poll. Only
  *               after it opened, one attempt at a time
+ * @grant_cancel: it is opening and not wanted any more: kvs_grant_opened()
+ *                soon, whatever it waits for. NULL: it opens soon anyway
  */
 struct kvs_transport_ops {
 	const char *name;
@@ -83,6 +85,7 @@ struct kvs_transport_ops {
 	size_t grant_size;
 	int (*grant_open)(struct kvs_grant *g);
 	void (*grant_close)(struct kvs_grant *g);
+	void (*grant_cancel)(struct kvs_grant *g);
 };
 
 struct kvs_transport {
@@ -92,6 +95,7 @@ struct kvs_transport {
 	size_t frame_max;
 	size_t send_queue_max;
 	bool one_sided;
+	bool key_per_conn;
 	struct kvs_transport_stats stats;
 };
 

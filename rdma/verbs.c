@@ -19,6 +19,8 @@ static void run_all(struct kvs_verbs *vt)
 
 	(void)kvs_verbs_jobs_done(vt);
 	(void)kvs_verbs_run_active(vt);
+	if (!kvs_list_empty(&vt->answers))
+		kvs_verbs_grants_answer(vt);
 	for (i = 0; i < PENDING_ROUNDS && !kvs_list_empty(&vt->pend); i++)
 		kvs_verbs_run_pending(vt);
 }
@@ -170,6 +172,7 @@ static const struct kvs_transport_ops verbs_ops = {
 	.grant_size = sizeof(struct kvs_verbs_grant),
 	.grant_open = kvs_verbs_grant_open,
 	.grant_close = kvs_verbs_grant_close,
+	.grant_cancel = kvs_verbs_grant_cancel,
 };
 
 static int check(const struct kvs_verbs_opts *v, char *err, size_t errlen)
@@ -232,6 +235,8 @@ int kvs_verbs_create(const struct kvs_transport_opts *o,
 	kvs_list_init(&vt->timed);
 	kvs_list_init(&vt->owners);
 	kvs_list_init(&vt->grants);
+	kvs_list_init(&vt->waiting);
+	kvs_list_init(&vt->answers);
 	rc = -ENOMEM;
 	if (!vt->o.devices)
 		goto out_free;

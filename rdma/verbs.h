@@ -42,6 +42,7 @@ extern const char *const kvs_verbs_grant_name[KVS_VERBS_GRANT_KINDS];
  * @gid_index: -1: RoCE v2 by an IPv4 address before others; InfiniBand: 0
  * @mtu: bytes, 256..4096; 0: what the port has
  * @grant: kind
+ * @no_grants: none will be opened: the devices are not tried for them
  * @busy: ns of polling for completions before sleeping; 0: 10 us
  */
 struct kvs_verbs_opts {
@@ -51,6 +52,7 @@ struct kvs_verbs_opts {
 	int gid_index;
 	unsigned int mtu;
 	enum kvs_verbs_grant_kind grant;
+	bool no_grants;
 	uint64_t busy;
 };
 

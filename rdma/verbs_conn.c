@@ -25,7 +25,7 @@ void kvs_verbs_pend(struct kvs_verbs_conn *vc)
 		kvs_list_add_tail(&vt_of(vc)->pend, &vc->pend);
 }
 
-static void until(struct kvs_verbs_conn *vc, uint64_t deadline)
+void kvs_verbs_conn_until(struct kvs_verbs_conn *vc, uint64_t deadline)
 {
 	vc->deadline = deadline;
 	if (kvs_list_empty(&vc->timed))
@@ -47,6 +47,8 @@ conn_new(struct kvs_verbs *vt, const struct kvs_conn_ops *ops, void *user)
 	kvs_list_init(&vc->timed);
 	kvs_list_init(&vc->ops);
 	kvs_list_init(&vc->flying);
+	kvs_list_init(&vc->grants);
+	kvs_list_init(&vc->windows);
 	kvs_list_add_tail(&vt->conns, &vc->node);
 	return vc;
 }
@@ -112,7 +114,7 @@ void kvs_verbs_close(struct kvs_conn *c, int err, bool flush)
 	}
 	vc->state = KVS_VERBS_FLUSHING;
 	vc->err = err;
-	until(vc, kvs_verbs_now(vt_of(vc)) + KVS_VERBS_FLUSH_NS);
+	kvs_verbs_conn_until(vc, kvs_verbs_now(vt_of(vc)) + KVS_VERBS_FLUSH_NS);
 	kvs_verbs_pend(vc);
 }
 
@@ -170,7 +172,10 @@ static int their_err(int err)
 static void finish(struct kvs_verbs_conn *vc)
 {
 	struct kvs_verbs_owner *own = vc->own;
+	struct kvs_list grants;
 
+	kvs_list_init(&grants);
+	kvs_list_splice_tail(&grants, &vc->grants);
 	kvs_verbs_fail_ops(vc, vc->err < 0 ? vc->err : -ECONNABORTED);
 	vt_of(vc)->handled++;
 	if (vc->dev)
@@ -182,6 +187,7 @@ static void finish(struct kvs_verbs_conn *vc)
 		own->conns--;
 		kvs_verbs_owner_put(own);
 	}
+	kvs_verbs_windows_conn_gone(&grants);
 }
 
 /* ---- jobs of a connection ---- */
@@ -263,7 +269,8 @@ static void linked(struct kvs_verbs_job *j)
 	vc->state = KVS_VERBS_UP;
 	kvs_list_del(&vc->timed);
 	kvs_verbs_activate(vc);
-	(void)kvs_verbs_say_ready(vc);
+	if (!kvs_verbs_say_ready(vc))
+		kvs_verbs_windows_conn_up(vc);
 }
 
 static void run_answer(struct kvs_verbs_job *j)
@@ -336,6 +343,7 @@ static void destroyed(struct kvs_verbs_job *j)
 		kvs_log_err("%s: %s: a queue pair cannot be destroyed: %s; "
 			    "memory granted through it stays held",
 			    vc->dev->name, vc->c.peer, strerror(-vc->job_rc));
+		kvs_verbs_windows_conn_stuck(vc);
 	}
 	kvs_list_del(&vc->pend);
 	/* the device is closed next: that ends it */
@@ -344,7 +352,9 @@ static void destroyed(struct kvs_verbs_job *j)
 		return;
 	}
 	vc->end = KVS_VERBS_END_STUCK;
-	until(vc, kvs_verbs_now(vt) + (vt->closing ? RETRY_NS / 10 : RETRY_NS));
+	kvs_verbs_conn_until(vc,
+			     kvs_verbs_now(vt) +
+				     (vt->closing ? RETRY_NS / 10 : RETRY_NS));
 }
 
 static void let_go_of_device(struct kvs_verbs_conn *vc)
@@ -409,12 +419,14 @@ static void end_step(struct kvs_verbs_conn *vc)
 	case KVS_VERBS_END_DRAIN:
 		now = kvs_verbs_now(vt);
 		if (now < vc->err_at + vc->dev->prov->settle) {
-			until(vc, vc->err_at + vc->dev->prov->settle);
+			kvs_verbs_conn_until(vc, vc->err_at +
+							 vc->dev->prov->settle);
 			return;
 		}
 		if (!kvs_verbs_qp_drained(vc)) {
 			if (now < vc->err_at + KVS_VERBS_DRAIN_NS) {
-				until(vc, vc->err_at + KVS_VERBS_DRAIN_NS);
+				kvs_verbs_conn_until(
+					vc, vc->err_at + KVS_VERBS_DRAIN_NS);
 				return;
 			}
 			vt->counts.lost_flushes++;
@@ -439,6 +451,7 @@ static void end_step(struct kvs_verbs_conn *vc)
 	}
 	kvs_list_del(&vc->timed);
 	kvs_list_del(&vc->active);
+	kvs_verbs_fail_grant_ops(vc, -ECONNABORTED);
 	vc->end = KVS_VERBS_END_DESTROY;
 	submit(vc, run_destroy, destroyed);
 }
@@ -500,8 +513,11 @@ static void expired(struct kvs_verbs_conn *vc)
 	case KVS_VERBS_ANSWERING:
 		kvs_verbs_die(vc, -ETIMEDOUT, false);
 		break;
-	case KVS_VERBS_UP: /* what FIN spoke of did not all come */
-		kvs_verbs_die(vc, -ECONNRESET, true);
+	case KVS_VERBS_UP:
+		/* what FIN spoke of did not all come, or an invalidation */
+		if (!vc->fin)
+			vt_of(vc)->counts.lost_flushes++;
+		kvs_verbs_die(vc, vc->fin ? -ECONNRESET : -ECONNABORTED, true);
 		break;
 	case KVS_VERBS_FLUSHING:
 		kvs_verbs_die(vc, vc->err, false);
@@ -559,7 +575,7 @@ void kvs_verbs_set_owner(struct kvs_conn *c, uint64_t owner)
 	if (!vc->adopted || !owner)
 		return;
 	vc->state = KVS_VERBS_OFFERED;
-	until(vc, kvs_verbs_now(vt_of(vc)) + KVS_VERBS_UP_NS);
+	kvs_verbs_conn_until(vc, kvs_verbs_now(vt_of(vc)) + KVS_VERBS_UP_NS);
 	rc = take_device(vc, NULL);
 	if (rc) {
 		kvs_verbs_die(vc, rc, false);
@@ -592,7 +608,7 @@ static int got_offer(struct kvs_verbs_conn *vc, const struct kvs_verbs_blob *b)
 		return rc;
 	take_end(vc, b);
 	vc->state = KVS_VERBS_ANSWERING;
-	until(vc, kvs_verbs_now(vt_of(vc)) + KVS_VERBS_UP_NS);
+	kvs_verbs_conn_until(vc, kvs_verbs_now(vt_of(vc)) + KVS_VERBS_UP_NS);
 	submit(vc, run_answer, answered);
 	return 0;
 }
@@ -613,6 +629,7 @@ void kvs_verbs_conn_up(struct kvs_verbs_conn *vc)
 	vc->state = KVS_VERBS_UP;
 	kvs_list_del(&vc->timed);
 	kvs_verbs_pend(vc);
+	kvs_verbs_windows_conn_up(vc);
 }
 
 static int got_fin(struct kvs_verbs_conn *vc, const struct kvs_verbs_blob *b)
@@ -627,7 +644,7 @@ static int got_fin(struct kvs_verbs_conn *vc, const struct kvs_verbs_blob *b)
 		return 0;
 	}
 	/* what it sent may still be on its way to us */
-	until(vc, kvs_verbs_now(vt_of(vc)) + KVS_VERBS_FLUSH_NS);
+	kvs_verbs_conn_until(vc, kvs_verbs_now(vt_of(vc)) + KVS_VERBS_FLUSH_NS);
 	(void)kvs_verbs_drain(vc);
 	kvs_verbs_pend(vc);
 	return 0;

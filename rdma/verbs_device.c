@@ -328,9 +328,43 @@ static int look(struct kvs_verbs *vt, struct kvs_verbs_dev *d,
 			 d->sq, KVS_VERBS_SQ_MIN);
 		return -EOPNOTSUPP;
 	}
-	d->grant = vt->o.grant != KVS_VERBS_GRANT_AUTO ? vt->o.grant
-						       : d->prov->grant;
 	return 0;
+}
+
+/* The kind of grants, after the driver's name and a trial. */
+static int choose_grant(const struct kvs_verbs *vt, struct kvs_verbs_dev *d,
+			struct kvs_verbs_info *info)
+{
+	bool asked = vt->o.grant == KVS_VERBS_GRANT_WINDOW;
+	char why[128] = "";
+	int rc;
+
+	snprintf(info->note, sizeof(info->note), "in use");
+	d->grant = KVS_VERBS_GRANT_MR;
+	if (vt->o.no_grants)
+		return 0;
+	if (asked || (vt->o.grant == KVS_VERBS_GRANT_AUTO &&
+		      d->prov->grant == KVS_VERBS_GRANT_WINDOW)) {
+		rc = info->windows ? kvs_verbs_trial(d, true, why, sizeof(why))
+				   : -EOPNOTSUPP;
+		if (!info->windows)
+			snprintf(why, sizeof(why), "it has no windows");
+		if (!rc || (asked && info->windows))
+			d->grant = KVS_VERBS_GRANT_WINDOW;
+		if (rc && asked && !info->windows) {
+			snprintf(info->note, sizeof(info->note), "%s", why);
+			return rc;
+		}
+		if (rc)
+			snprintf(info->note, sizeof(info->note), "in use; %s",
+				 why);
+	}
+	if (d->grant == KVS_VERBS_GRANT_WINDOW)
+		return 0;
+	rc = kvs_verbs_trial(d, false, why, sizeof(why));
+	if (rc)
+		snprintf(info->note, sizeof(info->note), "tried out: %s", why);
+	return rc;
 }
 
 static void fill_info(const struct kvs_verbs_dev *d, struct kvs_verbs_info *i)
@@ -351,10 +385,16 @@ static void fill_info(const struct kvs_verbs_dev *d, struct kvs_verbs_info *i)
 	    !inet_ntop(AF_INET6, d->gid.raw, i->gid, sizeof(i->gid)))
 		snprintf(i->gid, sizeof(i->gid), "-");
 	i->mtu = d->mtu ? 128u << d->mtu : 0;
+	snprintf(i->grant, sizeof(i->grant), "-");
+	snprintf(i->proof, sizeof(i->proof), "-");
+}
+
+static void fill_grant(const struct kvs_verbs_dev *d, struct kvs_verbs_info *i)
+{
 	snprintf(i->grant, sizeof(i->grant), "%s",
-		 d->grant ? kvs_verbs_grant_name[d->grant] : "-");
+		 kvs_verbs_grant_name[d->grant]);
 	snprintf(i->proof, sizeof(i->proof), "%s",
-		 d->prov ? d->prov->why : "-");
+		 kvs_verbs_provider_why(d->prov, d->grant));
 }
 
 static void chan_ready(struct kvs_watch *w, short revents, void *arg)
@@ -455,6 +495,7 @@ static int start(struct kvs_verbs *vt, struct kvs_verbs_dev *d)
 	int rc;
 
 	d->vt = vt;
+	kvs_list_init(&d->windows);
 	d->pd = ibv_alloc_pd(d->ctx);
 	if (!d->pd)
 		return -errno;
@@ -475,6 +516,8 @@ static int start(struct kvs_verbs *vt, struct kvs_verbs_dev *d)
 
 static void dev_close(struct kvs_verbs_dev *d)
 {
+	if (d->pd)
+		kvs_verbs_windows_fini(d);
 	kvs_watch_remove(d->chan_watch);
 	kvs_watch_remove(d->async_watch);
 	d->chan_watch = NULL;
@@ -578,6 +621,11 @@ static int choose(struct kvs_verbs *vt, struct kvs_verbs_dev *all,
 					   : "not listed in rdma.device");
 			continue;
 		}
+		if (choose_grant(vt, d, info)) {
+			dev_close(d);
+			continue;
+		}
+		fill_grant(d, info);
 		d->index = vt->n_dev;
 		vt->dev[vt->n_dev] = *d;
 		d->ctx = NULL;
@@ -587,8 +635,8 @@ static int choose(struct kvs_verbs *vt, struct kvs_verbs_dev *all,
 			snprintf(err, errlen, "%s: %s", d->name, strerror(-rc));
 			return rc;
 		}
+		vt->t.key_per_conn |= d->grant == KVS_VERBS_GRANT_WINDOW;
 		info->used = true;
-		snprintf(info->note, sizeof(info->note), "in use");
 	}
 	return 0;
 }

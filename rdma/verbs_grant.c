@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Grants of the kind "mr": a registration of its own for each range, in the
+ * Grants, and those of the kind "mr": a registration of its own for each range, in the
  * owner's protection domain. The device confines a writer to it; closing is
  * ibv_dereg_mr(), and that it returned is the proof.
  */
@@ -10,11 +10,6 @@
 #include "lib/assert.h"
 #include "lib/log.h"
 #include "rdma/verbs_internal.h"
-
-static struct kvs_verbs_grant *grant_of(struct kvs_grant *g)
-{
-	return kvs_container_of(g, struct kvs_verbs_grant, g);
-}
 
 static struct kvs_verbs_grant *grant_of_job(struct kvs_verbs_job *j)
 {
@@ -73,7 +68,7 @@ static void run_open(struct kvs_verbs_job *j)
 		g->key[i].rkey = vg->mr[i]->rkey;
 	}
 	if (vg->job_rc)
-		vg->stuck = dereg_all(vg) != 0;
+		(void)dereg_all(vg);
 }
 
 /* It is not in the way of a new grant, and not freed either: whoever has its
@@ -107,28 +102,41 @@ static void opened(struct kvs_verbs_job *j)
 	kvs_grant_opened(&vg->g, vg->job_rc);
 }
 
+static int mr_open(struct kvs_verbs_grant *vg)
+{
+	vg->mr = calloc(vg->g.n, sizeof(*vg->mr));
+	if (!vg->mr)
+		return -ENOMEM;
+	vg->job.run = run_open;
+	vg->job.done = opened;
+	vg->job_busy = true;
+	kvs_verbs_submit(kvs_verbs_of(vg->g.t), KVS_VERBS_SIDE_MEM, &vg->job);
+	return 0;
+}
+
 int kvs_verbs_grant_open(struct kvs_grant *g)
 {
 	struct kvs_verbs *vt = kvs_verbs_of(g->t);
-	struct kvs_verbs_grant *vg = grant_of(g);
+	struct kvs_verbs_grant *vg = kvs_verbs_grant_of(g);
 	int rc;
 
 	if (vt->closing)
 		return -ESHUTDOWN;
-	vg->mr = calloc(g->n, sizeof(*vg->mr));
-	if (!vg->mr)
-		return -ENOMEM;
+	kvs_list_init(&vg->wait);
+	kvs_list_init(&vg->on_conn);
 	rc = kvs_verbs_owner_get(vt, g->owner, NULL, &vg->own);
+	if (rc)
+		return rc;
+	if (vg->own->dev->grant == KVS_VERBS_GRANT_WINDOW)
+		rc = kvs_verbs_window_open(vg);
+	else
+		rc = mr_open(vg);
 	if (rc) {
-		free(vg->mr);
-		vg->mr = NULL;
+		kvs_verbs_owner_put(vg->own);
+		vg->own = NULL;
 		return rc;
 	}
 	kvs_list_add_tail(&vt->grants, &vg->node);
-	vg->job.run = run_open;
-	vg->job.done = opened;
-	vg->job_busy = true;
-	kvs_verbs_submit(vt, KVS_VERBS_SIDE_MEM, &vg->job);
 	return 0;
 }
 
@@ -140,7 +148,7 @@ static void run_close(struct kvs_verbs_job *j)
 	vg->job_rc = dereg_all(vg);
 }
 
-static bool owner_alive(struct kvs_verbs *vt, uint64_t owner)
+bool kvs_verbs_owner_alive(struct kvs_verbs *vt, uint64_t owner)
 {
 	const struct kvs_verbs_owner *own;
 
@@ -154,7 +162,7 @@ static void closed(struct kvs_verbs_job *j)
 {
 	struct kvs_verbs_grant *vg = grant_of_job(j);
 	struct kvs_verbs *vt = kvs_verbs_of(vg->g.t);
-	bool alive = owner_alive(vt, vg->g.owner);
+	bool alive = kvs_verbs_owner_alive(vt, vg->g.owner);
 
 	vg->job_busy = false;
 	vt->handled++;
@@ -172,8 +180,12 @@ static void closed(struct kvs_verbs_job *j)
 
 void kvs_verbs_grant_close(struct kvs_grant *g)
 {
-	struct kvs_verbs_grant *vg = grant_of(g);
+	struct kvs_verbs_grant *vg = kvs_verbs_grant_of(g);
 
+	if (vg->window) {
+		kvs_verbs_window_close(vg);
+		return;
+	}
 	KVS_ASSERT(!vg->job_busy);
 	vg->job.run = run_close;
 	vg->job.done = closed;
@@ -186,7 +198,8 @@ void kvs_verbs_grants_dereg(struct kvs_verbs *vt)
 	struct kvs_verbs_grant *vg;
 
 	kvs_list_for_each_entry(vg, &vt->grants, node) {
-		(void)dereg_all(vg);
+		if (vg->mr)
+			(void)dereg_all(vg);
 		kvs_verbs_owner_put(vg->own);
 		vg->own = NULL;
 	}
@@ -199,8 +212,9 @@ void kvs_verbs_grants_end(struct kvs_verbs *vt)
 	while (!kvs_list_empty(&vt->grants)) {
 		vg = kvs_list_first(&vt->grants, struct kvs_verbs_grant, node);
 		kvs_list_del(&vg->node);
+		kvs_list_del(&vg->wait);
 		free(vg->mr);
-		vg->mr = NULL;
+		free(vg->window);
 		if (vg->g.state == KVS_GRANT_OPENING)
 			kvs_grant_opened(&vg->g, -ESHUTDOWN);
 		else

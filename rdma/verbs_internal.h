@@ -119,11 +119,16 @@ struct kvs_verbs_dev {
 	bool down; /* its port */
 	bool dead; /* itself */
 	uint32_t n_conns;
+	struct kvs_list windows; /* invalid ones, to be bound again */
 };
 
 /* Opens what vt->o asks for. Return: 0; -ENODEV none; others; @err. */
 int kvs_verbs_devs_open(struct kvs_verbs *vt, char *err, size_t errlen);
 void kvs_verbs_devs_close(struct kvs_verbs *vt);
+/* verbs_trial.c: does it do what grants by registration, or by windows, need?
+ * Return: 0; -errno, with the reason. */
+int kvs_verbs_trial(struct kvs_verbs_dev *d, bool windows, char *why,
+		    size_t len);
 /* The next one for a new owner; NULL: none works. */
 struct kvs_verbs_dev *kvs_verbs_dev_next(struct kvs_verbs *vt);
 /**
@@ -142,7 +147,8 @@ struct kvs_verbs_dev *kvs_verbs_dev_match(struct kvs_verbs *vt,
 
 /*
  * A protection domain of its own for each: a key of another owner is refused
- * by the hardware.
+ * by the hardware. With windows they share one, where the pool is registered:
+ * a window's key is refused on any queue pair but its own.
  */
 struct kvs_verbs_owner {
 	struct kvs_list node;
@@ -168,7 +174,6 @@ struct kvs_verbs_mem {
 	struct kvs_mem m; /* first */
 	char *addr;
 	uint64_t len;
-	int access;
 	struct ibv_mr **mr; /* by device; NULL: not registered there */
 };
 
@@ -209,6 +214,8 @@ enum kvs_verbs_op_type {
 	KVS_VERBS_OP_FRAME, /* @data */
 	KVS_VERBS_OP_TX,
 	KVS_VERBS_OP_READ,
+	KVS_VERBS_OP_BIND, /* the windows of @vg */
+	KVS_VERBS_OP_INV,
 };
 
 /* Something queued, in order. */
@@ -217,9 +224,10 @@ struct kvs_verbs_op {
 	enum kvs_verbs_op_type type;
 	struct kvs_tx *tx; /* OP_TX; OP_FRAME: whose frame it is, or NULL */
 	struct kvs_read *rd;
+	struct kvs_verbs_grant *vg;
 	struct ibv_mr *mr; /* OP_READ: of its own */
-	uint64_t at; /* bytes posted of the payload */
-	uint64_t len; /* bytes of the payload */
+	uint64_t at; /* bytes posted of the payload, or windows */
+	uint64_t len; /* bytes of the payload, or windows */
 	size_t piece; /* cursor in tx->iov */
 	uint64_t piece_off;
 	uint32_t frame_at; /* bytes posted of the frame */
@@ -302,24 +310,72 @@ struct kvs_verbs_conn {
 	struct ibv_mr *stage_mr;
 	uint64_t stage_head; /* bytes ever taken */
 	uint64_t stage_tail; /* bytes ever given back */
+
+	/* windows */
+	struct kvs_list grants; /* bound, or being bound, here */
+	struct kvs_list windows; /* that were bound here and are not invalid */
 };
 
 /* ---- grants ---- */
+
+struct kvs_verbs_window {
+	struct kvs_list node; /* vc->windows, or dev->windows */
+	struct ibv_mw *mw;
+	struct ibv_mr *mr;
+	uint32_t rkey;
+	unsigned int binds;
+};
 
 struct kvs_verbs_grant {
 	struct kvs_grant g; /* first */
 	struct kvs_list node; /* vt->grants */
 	struct kvs_verbs_owner *own;
+	/* "mr"; jobs fill and clear it */
 	struct ibv_mr **mr;
 	struct kvs_verbs_job job;
 	bool job_busy;
-	bool stuck; /* one could not be taken back */
 	int job_rc;
 	uint64_t worst; /* ns of the longest call of the job */
+	/* "window"; theirs are gone once @vc is */
+	struct kvs_verbs_window **window;
+	struct kvs_list wait; /* vt->waiting, vt->answers */
+	struct kvs_list on_conn; /* vc->grants */
+	struct kvs_verbs_conn *vc; /* NULL: none yet, or none any more */
+	bool invalidated; /* LOCAL_INV was posted */
+	bool closing;
+	int answer; /* on vt->answers */
 };
+
+static inline struct kvs_verbs_grant *kvs_verbs_grant_of(struct kvs_grant *g)
+{
+	return kvs_container_of(g, struct kvs_verbs_grant, g);
+}
 
 int kvs_verbs_grant_open(struct kvs_grant *g);
 void kvs_verbs_grant_close(struct kvs_grant *g);
+void kvs_verbs_grant_cancel(struct kvs_grant *g);
+bool kvs_verbs_owner_alive(struct kvs_verbs *vt, uint64_t owner);
+/* Answers that are due, from poll. */
+void kvs_verbs_grants_answer(struct kvs_verbs *vt);
+
+/* verbs_window.c */
+int kvs_verbs_window_open(struct kvs_verbs_grant *vg);
+void kvs_verbs_window_close(struct kvs_verbs_grant *vg);
+/* Fill the next request of an OP_BIND or OP_INV. */
+void kvs_verbs_window_wr(struct kvs_verbs_conn *vc, struct kvs_verbs_op *op,
+			 struct ibv_send_wr *wr);
+/* These operations are over; either may free @vg. */
+void kvs_verbs_window_bound(struct kvs_verbs_grant *vg, int status);
+void kvs_verbs_window_invalidated(struct kvs_verbs_grant *vg, int status);
+void kvs_verbs_windows_conn_up(struct kvs_verbs_conn *vc);
+/* Its queue pair cannot be destroyed: those that are closing say so. */
+void kvs_verbs_windows_conn_stuck(struct kvs_verbs_conn *vc);
+/* Grants of a connection that is gone. */
+void kvs_verbs_windows_conn_gone(struct kvs_list *grants);
+/* Deallocate all that are bound on it. Job. Return: 0 or the first error. */
+int kvs_verbs_windows_drop(struct kvs_verbs_conn *vc);
+void kvs_verbs_windows_fini(struct kvs_verbs_dev *d);
+
 /* The transport ends, its connections did: what can be taken back is. Then
  * its devices are closed, and then the answers are given. */
 void kvs_verbs_grants_dereg(struct kvs_verbs *vt);
@@ -344,6 +400,8 @@ struct kvs_verbs {
 	struct kvs_list timed;
 	struct kvs_list owners;
 	struct kvs_list grants;
+	struct kvs_list waiting; /* grants, for a connection */
+	struct kvs_list answers; /* grants, that poll answers */
 	struct kvs_verbs_mem **mem; /* by address */
 	size_t n_mem;
 	size_t cap_mem;
@@ -386,6 +444,7 @@ void kvs_verbs_set_owner(struct kvs_conn *c, uint64_t owner);
 void kvs_verbs_stop_payload(struct kvs_conn *c);
 void kvs_verbs_close(struct kvs_conn *c, int err, bool flush);
 void kvs_verbs_pend(struct kvs_verbs_conn *vc);
+void kvs_verbs_conn_until(struct kvs_verbs_conn *vc, uint64_t deadline);
 void kvs_verbs_die(struct kvs_verbs_conn *vc, int err, bool weak);
 /* The first message came: the other side is ready. */
 void kvs_verbs_conn_up(struct kvs_verbs_conn *vc);
@@ -425,6 +484,11 @@ unsigned int kvs_verbs_arm_active(struct kvs_verbs *vt);
 int kvs_verbs_send(struct kvs_conn *c, const struct kvs_frame *f, size_t len);
 int kvs_verbs_write(struct kvs_conn *c, struct kvs_tx *tx);
 int kvs_verbs_read(struct kvs_conn *c, struct kvs_read *rd);
+/* At the end of the queue; NULL: no memory. */
+struct kvs_verbs_op *kvs_verbs_op_new(struct kvs_verbs_conn *vc,
+				      enum kvs_verbs_op_type type);
+/* End those of grants, while their windows are there. */
+void kvs_verbs_fail_grant_ops(struct kvs_verbs_conn *vc, int status);
 /* Post what the queues and the credits allow. */
 void kvs_verbs_pump(struct kvs_verbs_conn *vc);
 /* The first message: this side is linked. Return: 0; -errno, and it dies. */

@@ -17,12 +17,17 @@ static struct kvs_verbs_mem *mem_of(struct kvs_mem *m)
 }
 
 /* Memory that is mapped read-only can be sent from all the same. */
-static struct ibv_mr *reg(struct ibv_pd *pd, const struct kvs_verbs_mem *m)
+static struct ibv_mr *reg(const struct kvs_verbs_dev *d,
+			  const struct kvs_verbs_mem *m)
 {
-	struct ibv_mr *mr = ibv_reg_mr(pd, m->addr, m->len, m->access);
+	int access = IBV_ACCESS_LOCAL_WRITE;
+	struct ibv_mr *mr;
 
+	if (d->grant == KVS_VERBS_GRANT_WINDOW)
+		access |= IBV_ACCESS_MW_BIND;
+	mr = ibv_reg_mr(d->pd, m->addr, m->len, access);
 	if (!mr && (errno == EFAULT || errno == EACCES || errno == EPERM))
-		mr = ibv_reg_mr(pd, m->addr, m->len, 0);
+		mr = ibv_reg_mr(d->pd, m->addr, m->len, 0);
 	return mr;
 }
 
@@ -152,15 +157,16 @@ int kvs_verbs_register(struct kvs_transport *t, void *addr, uint64_t len,
 	m->m.t = t;
 	m->addr = addr;
 	m->len = len;
-	m->access = IBV_ACCESS_LOCAL_WRITE;
 	pthread_mutex_lock(&vt->mem_lock);
 	rc = insert(vt, m);
 	if (rc == -EEXIST)
 		snprintf(err, errlen, "overlaps memory that is registered");
 	for (i = 0; i < vt->n_dev && !rc; i++) {
-		if (!vt->dev[i].used)
+		/* with windows it is a pool, and large: not at first use */
+		if (!vt->dev[i].used &&
+		    vt->dev[i].grant != KVS_VERBS_GRANT_WINDOW)
 			continue;
-		m->mr[i] = reg(vt->dev[i].pd, m);
+		m->mr[i] = reg(&vt->dev[i], m);
 		if (!m->mr[i])
 			rc = failed(&vt->dev[i], len, -errno, err, errlen);
 		if (rc)
@@ -198,7 +204,7 @@ int kvs_verbs_mem_use(struct kvs_verbs_dev *d)
 
 		if (m->mr[d->index])
 			continue;
-		m->mr[d->index] = reg(d->pd, m);
+		m->mr[d->index] = reg(d, m);
 		if (!m->mr[d->index])
 			rc = -errno;
 	}
@@ -264,7 +270,9 @@ int kvs_verbs_owner_get(struct kvs_verbs *vt, uint64_t owner,
 	rc = -ENODEV;
 	if (!own->dev)
 		goto out_free;
-	own->pd = ibv_alloc_pd(own->dev->ctx);
+	own->pd = own->dev->grant == KVS_VERBS_GRANT_WINDOW
+			  ? own->dev->pd
+			  : ibv_alloc_pd(own->dev->ctx);
 	if (!own->pd) {
 		rc = errno ? -errno : -ENOMEM;
 		goto out_free;
@@ -283,6 +291,7 @@ void kvs_verbs_owner_put(struct kvs_verbs_owner *own)
 		return;
 	kvs_list_del(&own->node);
 	/* what is stuck in it goes with the device */
-	(void)ibv_dealloc_pd(own->pd);
+	if (own->pd != own->dev->pd)
+		(void)ibv_dealloc_pd(own->pd);
 	free(own);
 }

@@ -27,9 +27,11 @@ static const struct kvs_verbs_provider providers[] = {
 		.grant = KVS_VERBS_GRANT_MR,
 		.settle = RXE_SETTLE,
 		.why = "ibv_dereg_mr: it waits for the packet being placed "
-		       "(rxe_dereg_mr, rxe_cleanup; measured). Windows: "
-		       "bounds are not enforced (rxe_resp.c check_rkey), and "
-		       "LOCAL_INV completes before that packet is placed",
+		       "(rxe_dereg_mr, rxe_cleanup; measured)",
+		.why_window = "the queue pair destroyed: LOCAL_INV completes "
+			      "before the packet in hand is placed (measured); "
+			      "and bounds are not enforced (rxe_resp.c "
+			      "check_rkey): a writer reaches the whole pool",
 	},
 	{
 		.driver = "siw",
@@ -38,24 +40,31 @@ static const struct kvs_verbs_provider providers[] = {
 	},
 	{
 		.driver = "mlx5_core",
-		.grant = KVS_VERBS_GRANT_MR,
+		.grant = KVS_VERBS_GRANT_WINDOW,
 		.invalidate_proof = true,
 		.why = "ibv_dereg_mr: the key is revoked with all DMA fenced "
 		       "(mlx5r_umr_revoke_mr) or destroyed (read, not run)",
+		.why_window = "LOCAL_INV completed: the device fences the key, "
+			      "as NFS and NVMe over RDMA rely on "
+			      "(frwr_unmap_sync; read, not run)",
 	},
 	{
 		.driver = "mlx4_core",
-		.grant = KVS_VERBS_GRANT_MR,
+		.grant = KVS_VERBS_GRANT_WINDOW,
 		.invalidate_proof = true,
 		.why = "ibv_dereg_mr: the key is taken out of the device's "
 		       "table before the pages go (read, not run)",
+		.why_window = "LOCAL_INV completed: as NFS and NVMe over RDMA "
+			      "rely on (frwr_unmap_sync; read, not run)",
 	},
 	{
 		.driver = "ice", /* irdma sits on it */
-		.grant = KVS_VERBS_GRANT_MR,
+		.grant = KVS_VERBS_GRANT_WINDOW,
 		.invalidate_proof = true,
 		.why = "ibv_dereg_mr: irdma deallocates the key by its "
 		       "control queue first (read, not run)",
+		.why_window = "LOCAL_INV completed: as NFS and NVMe over RDMA "
+			      "rely on (frwr_unmap_sync; read, not run)",
 	},
 	{
 		.driver = "i40e",
@@ -64,10 +73,12 @@ static const struct kvs_verbs_provider providers[] = {
 	},
 	{
 		.driver = "ionic",
-		.grant = KVS_VERBS_GRANT_MR,
+		.grant = KVS_VERBS_GRANT_WINDOW,
 		.invalidate_proof = true,
 		.why = "ibv_dereg_mr: the key is destroyed by an admin command "
 		       "(read, not run)",
+		.why_window = "LOCAL_INV completed: as NFS and NVMe over RDMA "
+			      "rely on (frwr_unmap_sync; read, not run)",
 	},
 	{
 		.driver = "bnxt_en",
@@ -99,6 +110,10 @@ static const struct kvs_verbs_provider providers[] = {
 	},
 };
 
+#define WINDOW_UNPROVEN                                                        \
+	"the queue pair destroyed: it is not known that LOCAL_INV is a proof " \
+	"here"
+
 static const struct kvs_verbs_provider unknown = {
 	.driver = "?",
 	.grant = KVS_VERBS_GRANT_MR,
@@ -106,6 +121,14 @@ static const struct kvs_verbs_provider unknown = {
 	.why = "ibv_dereg_mr: this driver is not known, so the step that rests "
 	       "on least: the kernel frees the pages after it",
 };
+
+const char *kvs_verbs_provider_why(const struct kvs_verbs_provider *p,
+				   enum kvs_verbs_grant_kind kind)
+{
+	if (kind != KVS_VERBS_GRANT_WINDOW)
+		return p->why;
+	return p->why_window ? p->why_window : WINDOW_UNPROVEN;
+}
 
 const struct kvs_verbs_provider *kvs_verbs_provider_find(const char *driver)
 {

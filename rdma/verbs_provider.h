@@ -16,7 +16,8 @@
  * @grant: kind taken for "auto"
  * @invalidate_proof: is a completed LOCAL_INV a proof
  * @settle: ns to wait in ERR before a queue pair is destroyed
- * @why: what that rests on; shown by kvstagectl topo
+ * @why: what proves that a registration is closed, and why so
+ * @why_window: what proves it of a window; NULL: nothing is known
  */
 struct kvs_verbs_provider {
 	const char *driver;
@@ -25,9 +26,13 @@ struct kvs_verbs_provider {
 	bool invalidate_proof;
 	uint64_t settle;
 	const char *why;
+	const char *why_window;
 };
 
 /* Never NULL: one of its own for drivers that are not known. */
 const struct kvs_verbs_provider *kvs_verbs_provider_find(const char *driver);
+/* Text for kvstagectl topo: what proves that a grant of that kind is closed. */
+const char *kvs_verbs_provider_why(const struct kvs_verbs_provider *p,
+				   enum kvs_verbs_grant_kind kind);
 
 #endif /* KVS_RDMA_VERBS_PROVIDER_H */

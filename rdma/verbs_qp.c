@@ -245,6 +245,10 @@ int kvs_verbs_qp_destroy(struct kvs_verbs_conn *vc)
 {
 	int rc;
 
+	/* first, or a soft device waits a minute for them */
+	rc = kvs_verbs_windows_drop(vc);
+	if (rc)
+		return rc;
 	if (vc->qp) {
 		rc = ibv_destroy_qp(vc->qp);
 		if (rc)

@@ -39,10 +39,22 @@ static void op_done(struct kvs_verbs_conn *vc, struct kvs_verbs_op *op,
 		(void)ibv_dereg_mr(op->mr);
 	if (op->type == KVS_VERBS_OP_FRAME)
 		vc->ops_bytes -= op->frame_len;
-	if (op->rd)
+	switch (op->type) {
+	case KVS_VERBS_OP_FRAME:
+	case KVS_VERBS_OP_TX:
+		if (op->tx)
+			op->tx->done(&vc->c, op->tx, status);
+		break;
+	case KVS_VERBS_OP_READ:
 		op->rd->done(&vc->c, op->rd, status);
-	else if (op->tx)
-		op->tx->done(&vc->c, op->tx, status);
+		break;
+	case KVS_VERBS_OP_BIND:
+		kvs_verbs_window_bound(op->vg, status);
+		break;
+	case KVS_VERBS_OP_INV:
+		kvs_verbs_window_invalidated(op->vg, status);
+		break;
+	}
 	free(op);
 }
 
@@ -79,6 +91,18 @@ void kvs_verbs_fail_ops(struct kvs_verbs_conn *vc, int status)
 	while (!kvs_list_empty(&all))
 		op_done(vc, kvs_list_first(&all, struct kvs_verbs_op, node),
 			status);
+}
+
+void kvs_verbs_fail_grant_ops(struct kvs_verbs_conn *vc, int status)
+{
+	struct kvs_list *queue[] = { &vc->flying, &vc->ops };
+	struct kvs_verbs_op *op, *tmp;
+	size_t i;
+
+	for (i = 0; i < KVS_ARRAY_SIZE(queue); i++)
+		kvs_list_for_each_entry_safe(op, tmp, queue[i], node)
+			if (op->vg)
+				op_done(vc, op, status);
 }
 
 /* ---- posting ---- */
@@ -329,6 +353,21 @@ static bool post_read(struct kvs_verbs_conn *vc, struct kvs_verbs_op *op)
 	return true;
 }
 
+static bool post_windows(struct kvs_verbs_conn *vc, struct kvs_verbs_op *op)
+{
+	while (op->at < op->len) {
+		struct ibv_send_wr wr = { 0 };
+
+		if (sq_free(vc) <= SPARE_WR)
+			return false;
+		kvs_verbs_window_wr(vc, op, &wr);
+		if (post(vc, &wr, op->at + 1 == op->len, 0, false))
+			return false;
+		op->at++;
+	}
+	return true;
+}
+
 static bool post_op(struct kvs_verbs_conn *vc, struct kvs_verbs_op *op)
 {
 	switch (op->type) {
@@ -339,6 +378,9 @@ static bool post_op(struct kvs_verbs_conn *vc, struct kvs_verbs_op *op)
 		return post_tx(vc, op);
 	case KVS_VERBS_OP_READ:
 		return post_read(vc, op);
+	case KVS_VERBS_OP_BIND:
+	case KVS_VERBS_OP_INV:
+		return post_windows(vc, op);
 	}
 	return false;
 }
@@ -394,6 +436,12 @@ static struct kvs_verbs_op *op_new(struct kvs_verbs_conn *vc,
 	kvs_list_add_tail(&vc->ops, &op->node);
 	kvs_verbs_pend(vc);
 	return op;
+}
+
+struct kvs_verbs_op *kvs_verbs_op_new(struct kvs_verbs_conn *vc,
+				      enum kvs_verbs_op_type type)
+{
+	return op_new(vc, type, 0);
 }
 
 int kvs_verbs_send(struct kvs_conn *c, const struct kvs_frame *f, size_t len)

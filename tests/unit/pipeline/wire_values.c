@@ -248,7 +248,9 @@ static void wire_hello_values(void **state)
 	put(b, 56, KVS_WORKERS_MAX, 4);
 	expect(b, len, "value");
 	put(b, 56, 1, 4);
-	put(b, 20, KVS_ROLE_CONTROL, 2); /* control names no worker */
+	put(b, 20, KVS_ROLE_CONTROL, 2); /* a reply may name workers */
+	assert_int_equal(decode_exact(b, b->buf, len), 0);
+	put(b, 40, 0, 8); /* what begins a connection does not */
 	expect(b, len, "value");
 	put(b, 56, 0, 4);
 	put(b, 40, 0, 8);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Claims, on a verbs device, for a grant of the kind in use there:
+ * Claims, on a verbs device, for grants by registration:
  *  - a write lands where its key says, from registered sources and others,
  *    in one piece and in thousands, and its frame comes behind it;
  *  - a key of another owner, a closed one, one byte too many on either side:
@@ -9,12 +9,9 @@
  *    connection notices;
  *  - a read brings the bytes;
  *  - closing is proven by invalidation while the owner is connected, by its
- *    absence else; after it no write of those under way changes a byte.
+ *    absence else.
  */
 #include "tests/unit/rdma/verbs_rig.h"
-
-#include <pthread.h>
-#include <sys/socket.h>
 
 #include "lib/rng.h"
 
@@ -26,7 +23,12 @@ struct pair {
 
 static struct vrig *start(struct pair *p, uint64_t owner)
 {
-	struct vrig *r = vrig_new(NULL, NULL);
+	static const struct kvs_verbs_opts mr = {
+		.node = -1,
+		.gid_index = -1,
+		.grant = KVS_VERBS_GRANT_MR,
+	};
+	struct vrig *r = vrig_new(NULL, &mr);
 
 	memset(p, 0, sizeof(*p));
 	r->owner = owner;
@@ -312,169 +314,6 @@ static void reads(void **state)
 	free(here);
 }
 
-static size_t written(const unsigned char *p, size_t n)
-{
-	size_t lo = 0, hi = n;
-
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (p[mid] == 0xee)
-			hi = mid;
-		else
-			lo = mid + 1;
-	}
-	return lo;
-}
-
-/* The writer on a thread of its own: on the test's own, a soft device would
- * place everything before the call that posts it returns. */
-struct writer {
-	struct vrig r; /* near only */
-	struct vside near;
-	struct vwrite w;
-	unsigned char *src;
-	uint64_t len;
-	struct kvs_grant_key key;
-	pthread_t thread;
-	_Atomic int go; /* 1: connect, 2: write; 0: done with it */
-	_Atomic int connected;
-	_Atomic int stop;
-};
-
-static void *writer_main(void *arg)
-{
-	struct writer *wr = arg;
-
-	while (!wr->stop) {
-		if (wr->go == 1) {
-			memset(&wr->near, 0, sizeof(wr->near));
-			vrig_connect(&wr->r, &wr->near);
-			wr->go = 0;
-		} else if (wr->go == 2) {
-			assert_int_equal(vside_write(&wr->near, &wr->w, wr->src,
-						     wr->len, &wr->key, 0),
-					 0);
-			wr->go = 3;
-		} else if (wr->go == 3 && wr->w.done) {
-			wr->go = 0;
-		}
-		kvs_transport_poll(wr->r.near, 1000000);
-		wr->connected = wr->near.frames == 1 && !wr->near.closed;
-	}
-	return NULL;
-}
-
-static void writer_pair(struct vrig *r, struct writer *wr, struct vside *far)
-{
-	int fd;
-
-	memset(far, 0, sizeof(*far));
-	wr->connected = 0;
-	wr->go = 1;
-	fd = accept4(r->listener, NULL, NULL, SOCK_CLOEXEC);
-	vrig_adopt(r, fd, far);
-	vrig_until(r, wr->connected);
-}
-
-/* A writer that goes on: after closed(0) nothing of what it launched lands. */
-static void revoked_in_flight(void **state)
-{
-	enum { LEN = 8 * MIB };
-	const char *env = getenv("KVS_TEST_ROUNDS");
-	int rounds = env ? (int)strtol(env, NULL, 10) : 20;
-	unsigned char *dst = vmem(LEN, 0xee);
-	unsigned char *copy = vmem(LEN, 0);
-	struct vrig *r = vrig_new(NULL, NULL);
-	struct writer wr = { .src = vmem(LEN, 0x55), .len = LEN };
-	struct vside far;
-	struct kvs_mem *m;
-	struct vgrant v;
-	char err[256];
-	int i, cut = 0;
-
-	(void)state;
-	wr.r = *r;
-	wr.r.far = NULL;
-	r->near = NULL;
-	r->owner = 7;
-	assert_int_equal(kvs_transport_register(wr.r.near, wr.src, LEN, &m, err,
-						sizeof(err)),
-			 0);
-	assert_int_equal(pthread_create(&wr.thread, NULL, writer_main, &wr), 0);
-	writer_pair(r, &wr, &far);
-	for (i = 0; i < rounds; i++) {
-		size_t want = LEN / 64 * (size_t)(1 + i * 7 % 40);
-
-		memset(dst, 0xee, LEN);
-		vgrant_open(r, &v, 7, dst, LEN);
-		wr.key = *key(&v);
-		wr.go = 2;
-		vrig_until(r, ((volatile unsigned char *)dst)[want] != 0xee);
-		vgrant_close(r, &v);
-		memcpy(copy, dst, LEN);
-		assert_int_equal(v.close_status, 0);
-		assert_int_equal(v.proof, KVS_GRANT_INVALIDATED);
-		cut += written(copy, LEN) < LEN;
-		vrig_until(r, !wr.go);
-		vrig_for(r, 20000000);
-		assert_memory_equal(dst, copy, LEN);
-		if (!wr.w.status)
-			continue;
-		/* it paid with its connection */
-		vrig_until(r, far.closed && !wr.connected);
-		assert_int_equal(far.err, -EACCES);
-		writer_pair(r, &wr, &far);
-	}
-	printf("%d rounds, %d cut in flight\n", rounds, cut);
-	wr.stop = 1;
-	pthread_join(wr.thread, NULL);
-	kvs_transport_destroy(wr.r.near);
-	vrig_free(r);
-	free(dst);
-	free(wr.src);
-	free(copy);
-}
-
-/* The transport ends with writes under way: then, too, nothing lands. */
-static void end_in_flight(void)
-{
-	enum { LEN = 8 * MIB };
-	unsigned char *dst = vmem(LEN, 0xee);
-	unsigned char *src = vmem(LEN, 0x55);
-	unsigned char *copy = vmem(LEN, 0);
-	struct pair p;
-	struct vrig *r = start(&p, 7);
-	struct vgrant v;
-	struct vwrite w;
-
-	vgrant_open(r, &v, 7, dst, LEN);
-	assert_int_equal(vside_write(&p.near, &w, src, LEN, key(&v), 0), 0);
-	vrig_until(r, ((volatile unsigned char *)dst)[MIB] != 0xee);
-	kvs_transport_destroy(r->far);
-	r->far = NULL;
-	memcpy(copy, dst, LEN);
-	assert_int_equal(p.far.closed, 1);
-	assert_int_equal(v.closed, 1);
-	assert_int_equal(v.close_status, 0);
-	assert_int_equal(v.proof, KVS_GRANT_TORN_DOWN);
-	vrig_until(r, w.done && p.near.closed);
-	assert_true(w.status < 0);
-	assert_memory_equal(dst, copy, LEN);
-	vrig_free(r);
-	free(dst);
-	free(src);
-	free(copy);
-}
-
-static void destroyed_in_flight(void **state)
-{
-	(void)state;
-	if (vrig_is_double())
-		skip();
-	end_in_flight();
-}
-
 static void closed_while_opening(void **state)
 {
 	struct pair p;
@@ -508,8 +347,6 @@ int main(void)
 		cmocka_unit_test(refused),
 		cmocka_unit_test(queued_behind),
 		cmocka_unit_test(reads),
-		cmocka_unit_test(revoked_in_flight),
-		cmocka_unit_test(destroyed_in_flight),
 		cmocka_unit_test(closed_while_opening),
 	};
 

@@ -17,8 +17,9 @@ static int make(const struct kvs_verbs_opts *v, struct kvs_transport **ret,
 	return kvs_verbs_create(&o, v, ret, err, errlen);
 }
 
-void vrig_main(void)
+bool vrig_main(void)
 {
+	bool soft = false;
 	struct kvs_verbs_info info[KVS_VERBS_DEVS_MAX];
 	struct kvs_transport *t;
 	unsigned int i, n;
@@ -38,14 +39,17 @@ void vrig_main(void)
 		exit(1);
 	}
 	n = kvs_verbs_devices(t, info, KVS_VERBS_DEVS_MAX);
-	for (i = 0; i < n; i++)
+	for (i = 0; i < n; i++) {
+		soft |= info[i].used && !strcmp(info[i].driver, "rxe");
 		printf("%s (%s) port %u %s gid %d %s mtu %u node %d windows %d "
 		       "grant %s: %s\n",
 		       info[i].device, info[i].driver, info[i].port,
 		       info[i].link, info[i].gid_index, info[i].gid,
 		       info[i].mtu, info[i].node, info[i].windows,
 		       info[i].grant, info[i].note);
+	}
 	kvs_transport_destroy(t);
+	return soft;
 }
 
 uint64_t vrig_now(void)

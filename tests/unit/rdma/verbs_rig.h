@@ -64,8 +64,8 @@ struct vgrant {
 	enum kvs_grant_proof proof;
 };
 
-/* Skip (77) without a device. */
-void vrig_main(void);
+/* Skip (77) without a device. Return: is the one in use a soft one. */
+bool vrig_main(void);
 /* Over the double? It has one process, and places what is posted at once. */
 bool vrig_is_double(void);
 /* verbs_real.c, verbs_fake.c: before anything else. */
