@@ -14,6 +14,7 @@
 int kvs_bench_abort(int argc, char **argv);
 int kvs_bench_pool(int argc, char **argv);
 int kvs_bench_recv(int argc, char **argv);
+int kvs_bench_report(int argc, char **argv);
 int kvs_bench_rooms(int argc, char **argv);
 int kvs_bench_ttft(int argc, char **argv);
 

@@ -14,8 +14,8 @@ static const struct {
 	int (*run)(int argc, char **argv);
 } commands[] = {
 	{ "abort", kvs_bench_abort }, { "pool", kvs_bench_pool },
-	{ "recv", kvs_bench_recv },   { "rooms", kvs_bench_rooms },
-	{ "ttft", kvs_bench_ttft },
+	{ "recv", kvs_bench_recv },   { "report", kvs_bench_report },
+	{ "rooms", kvs_bench_rooms }, { "ttft", kvs_bench_ttft },
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -47,6 +47,7 @@ int main(int argc, char **argv)
 		       "  abort   from an abort in mid-transfer to free memory\n"
 		       "  pool    populating a pool, for each page size\n"
 		       "  recv    receiving into a pool, against a plain loop\n"
+		       "  report  draw what ttft --out wrote\n"
 		       "  rooms   control-path CPU of a room, and a poll of all\n"
 		       "  ttft    time to first token while memory is held\n"
 		       "\n"
@@ -70,7 +71,7 @@ int main(int argc, char **argv)
 	}
 	fprintf(stderr,
 		"kvstage-bench: no subcommand \"%s\"; there are abort, "
-		"pool, recv, rooms and ttft\n",
+		"pool, recv, report, rooms and ttft\n",
 		argv[first]);
 	return EXIT_USAGE;
 }

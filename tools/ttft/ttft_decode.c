@@ -560,7 +560,9 @@ void ttft_decode_begin(struct ttft_decode *d)
 	d->held_at = now(d);
 	d->host_held_at = now(d);
 	(void)kvs_timer_set(d->timers, &d->arrival, d->start + d->p->v[0].at);
-	(void)kvs_timer_set(d->timers, &d->sample, d->start);
+	/* half-way between full seconds, at which many traces have arrivals */
+	(void)kvs_timer_set(d->timers, &d->sample,
+			    d->start + TTFT_SAMPLE_EVERY / 2);
 }
 
 bool ttft_decode_over(const struct ttft_decode *d)

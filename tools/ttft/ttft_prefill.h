@@ -27,6 +27,7 @@ struct ttft_way {
 	enum ttft_rx rx;
 	struct kvs_sender *s; /* NULL: none, or down */
 	bool dirty; /* has mail */
+	bool up; /* the handshake is over */
 };
 
 struct ttft_prefill {

@@ -65,7 +65,7 @@ static void json_run(FILE *out, const struct ttft_set *s,
 	const struct ttft_opts *o = s->o;
 
 	fprintf(out,
-		"{\"bench\": \"ttft\", \"mode\": \"%s\", \"clock\": \"%s\", "
+		"{\"bench\": \"ttft\", \"mode\": \"%s%s\", \"clock\": \"%s\", "
 		"\"seed\": %" PRIu64 ", \"abort\": %.4f, \"acks\": \"%s\", "
 		"\"abort_when\": \"%s\", \"storm\": %s, "
 		"\"sender_crashes\": %zu, \"hold_timeout_s\": %.3f, "
@@ -73,11 +73,12 @@ static void json_run(FILE *out, const struct ttft_set *s,
 		", \"device_pool_tokens\": %" PRIu64
 		", \"model\": \"%s\", \"token_bytes\": %" PRIu64
 		", \"speed\": %g, \"requests\": %zu, \"partial\": %s",
-		ttft_mode_name[r->mode], s->clock, o->seed, r->abort,
-		o->acks_text, when_name[o->when], o->storm ? "true" : "false",
-		s->p->n_crashes, (double)o->s.hold_timeout / 1e9,
-		r->half ? "half" : "planned", r->host_pool, o->s.device_tokens,
-		o->model, o->s.token_bytes, o->speed, s->p->n,
+		ttft_mode_name[r->mode], r->half ? "-half" : "", s->clock,
+		o->seed, r->abort, o->acks_text, when_name[o->when],
+		o->storm ? "true" : "false", s->p->n_crashes,
+		(double)o->s.hold_timeout / 1e9, r->half ? "half" : "planned",
+		r->host_pool, o->s.device_tokens, o->model, o->s.token_bytes,
+		o->speed, s->p->n,
 		atomic_load(&r->state) == 1 ? "false" : "true");
 }
 
@@ -269,9 +270,9 @@ static int write_samples(const struct ttft_run *r, const char *dir)
 		const struct ttft_sample *x = &r->sample[i];
 
 		fprintf(f,
-			"%" PRIu32 "\t%.0f\t%.0f\t%.4f\t%.0f\t%" PRIu32
-			"\t%" PRIu32 "\n",
-			i, (double)x->held_device, (double)x->held_host,
+			"%.1f\t%.0f\t%.0f\t%.4f\t%.0f\t%" PRIu32 "\t%" PRIu32
+			"\n",
+			i + 0.5, (double)x->held_device, (double)x->held_host,
 			(double)x->use_device, (double)x->use_host, x->queue,
 			x->batch);
 	}

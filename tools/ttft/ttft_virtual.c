@@ -248,6 +248,7 @@ static void way_kill(struct ttft_world *w, struct ttft_way *v)
 	if (!s)
 		return;
 	v->s = NULL;
+	v->up = false;
 	kvs_fabric_kill(*t);
 	kvs_sender_fini(s);
 	*t = NULL;
@@ -342,6 +343,11 @@ static void way_turn(struct ttft_world *w, struct ttft_way *v)
 		v->dirty = false;
 		(void)kvs_sender_turn(v->s, 0);
 	} while (more);
+	if (v->up || !v->s->agreed)
+		return;
+	/* what came while it was down */
+	v->up = true;
+	ttft_prefill_turn(v->f);
 }
 
 static void daemon_turn(struct ttft_daemon *m)
