@@ -65,6 +65,13 @@ static int kvs_cuda_none_query(struct kvs_device *d, const struct kvs_copy *c)
 	return -EOPNOTSUPP;
 }
 
+static size_t kvs_cuda_none_progress(struct kvs_device *d,
+				     const struct kvs_copy *c)
+{
+	(void)d, (void)c;
+	return 0;
+}
+
 static int kvs_cuda_none_peek(struct kvs_device *d, void *host, const void *dev,
 			      uint64_t len)
 {
@@ -82,5 +89,6 @@ const struct kvs_device_ops kvs_cuda_ops = {
 	.unregister_host = kvs_cuda_none_unregister,
 	.copy = kvs_cuda_none_copy,
 	.query = kvs_cuda_none_query,
+	.progress = kvs_cuda_none_progress,
 	.peek = kvs_cuda_none_peek,
 };

@@ -24,7 +24,7 @@ bool kvs_device_ops_complete(const struct kvs_device_ops *ops)
 {
 	return ops && ops->name && ops->open && ops->close && ops->alloc &&
 	       ops->free && ops->register_host && ops->unregister_host &&
-	       ops->copy && ops->query && ops->peek;
+	       ops->copy && ops->query && ops->progress && ops->peek;
 }
 
 int kvs_device_open(const struct kvs_device_opts *o, struct kvs_device **ret,
@@ -147,6 +147,12 @@ int kvs_device_query(struct kvs_device *d, const struct kvs_copy *c)
 {
 	KVS_CHECK_MAGIC(d, KVS_DEVICE_MAGIC);
 	return d->ops->query(d, c);
+}
+
+size_t kvs_device_progress(struct kvs_device *d, const struct kvs_copy *c)
+{
+	KVS_CHECK_MAGIC(d, KVS_DEVICE_MAGIC);
+	return d->ops->progress(d, c);
 }
 
 int kvs_device_peek(struct kvs_device *d, void *host, const void *dev,

@@ -47,13 +47,15 @@ struct kvs_copy_run {
  * Memory is the caller's and stays untouched, runs and page lists included,
  * until the copy is complete.
  * @runs, @n_runs, @dir: set by the caller
- * @status: private; read through kvs_copy_query()
+ * @status: private; read through kvs_device_query()
+ * @runs_done: private; read through kvs_device_progress()
  */
 struct kvs_copy {
 	const struct kvs_copy_run *runs;
 	size_t n_runs;
 	enum kvs_copy_dir dir;
 	_Atomic int status;
+	_Atomic size_t runs_done;
 	struct kvs_mpsc_node node;
 	uint64_t order; /* position in the device's stream, from 1 */
 	void *user;
@@ -74,6 +76,7 @@ struct kvs_device_ops {
 	int (*unregister_host)(struct kvs_device *d, void *addr, uint64_t len);
 	int (*copy)(struct kvs_device *d, struct kvs_copy *c);
 	int (*query)(struct kvs_device *d, const struct kvs_copy *c);
+	size_t (*progress)(struct kvs_device *d, const struct kvs_copy *c);
 	int (*peek)(struct kvs_device *d, void *host, const void *dev,
 		    uint64_t len);
 };
@@ -100,6 +103,14 @@ int kvs_device_copy(struct kvs_device *d, struct kvs_copy *c);
 /* -EINPROGRESS; 0 done: acquire, the bytes are there; other: failed and
  * finished (the device touches neither end any more). */
 int kvs_device_query(struct kvs_device *d, const struct kvs_copy *c);
+/**
+ * kvs_device_progress() - runs of a copy that are complete, from the first on
+ *
+ * Runs are made in order; the bytes of those are there (acquire) and will not
+ * be touched again. Only of a copy that was started, until it was seen to be
+ * complete; of one that fails it may stop anywhere.
+ */
+size_t kvs_device_progress(struct kvs_device *d, const struct kvs_copy *c);
 /* soft: let the held copy go on, or not stop if it has not come up yet;
  * -EOPNOTSUPP for other backends. Any thread. */
 int kvs_soft_release(struct kvs_device *d);

@@ -13,7 +13,8 @@
  * posts ->work. The thread moves the bytes and then stores the copy's status
  * (release) in kvs_soft_finish(); kvs_soft_query() loads it (acquire): who
  * sees a status other than -EINPROGRESS sees the bytes, and the device will
- * not touch either end again. ->sticky is stored before the status of the
+ * not touch either end again. ->runs_done is stored (release) after each run
+ * and loaded by kvs_soft_progress() in the same way. ->sticky is stored before the status of the
  * copy that set it, so who saw that copy fail has its next one refused.
  *
  * The virtual one (soft_virtual.c) is the same device without the thread.
@@ -193,6 +194,12 @@ static void kvs_soft_move_run(struct kvs_soft *s, enum kvs_copy_dir dir,
 	}
 }
 
+void kvs_soft_run_done(struct kvs_copy *c, size_t n)
+{
+	/* pairs with the acquire in kvs_soft_progress() */
+	atomic_store_explicit(&c->runs_done, n, memory_order_release);
+}
+
 void kvs_soft_finish(struct kvs_soft *s, struct kvs_copy *c, int status)
 {
 	kvs_soft_count(&s->copies, 1);
@@ -230,8 +237,10 @@ static void kvs_soft_do(struct kvs_soft *s, struct kvs_copy *c)
 		kvs_soft_finish(s, c, r);
 		return;
 	}
-	for (i = 0; i < n; i++)
+	for (i = 0; i < n; i++) {
 		kvs_soft_move_run(s, c->dir, &c->runs[i], c->runs[i].n);
+		kvs_soft_run_done(c, i + 1);
+	}
 	/* of an odd number of runs the middle one stops half-way too */
 	if (half && c->n_runs % 2)
 		kvs_soft_move_run(s, c->dir, &c->runs[n], c->runs[n].n / 2);
@@ -476,6 +485,7 @@ static int kvs_soft_copy(struct kvs_device *d, struct kvs_copy *c)
 		return r;
 	c->order = ++s->order;
 	atomic_store_explicit(&c->status, -EINPROGRESS, memory_order_relaxed);
+	atomic_store_explicit(&c->runs_done, 0, memory_order_relaxed);
 	kvs_mpsc_push(&s->queue, &c->node);
 	(void)sem_post(&s->work);
 	return 0;
@@ -486,6 +496,13 @@ int kvs_soft_query(struct kvs_device *d, const struct kvs_copy *c)
 	(void)d;
 	/* pairs with the release in kvs_soft_finish() */
 	return atomic_load_explicit(&c->status, memory_order_acquire);
+}
+
+size_t kvs_soft_progress(struct kvs_device *d, const struct kvs_copy *c)
+{
+	(void)d;
+	/* pairs with the release in kvs_soft_run_done() */
+	return atomic_load_explicit(&c->runs_done, memory_order_acquire);
 }
 
 int kvs_soft_peek(struct kvs_device *d, void *host, const void *dev,
@@ -548,5 +565,6 @@ const struct kvs_device_ops kvs_soft_ops = {
 	.unregister_host = kvs_soft_unregister,
 	.copy = kvs_soft_copy,
 	.query = kvs_soft_query,
+	.progress = kvs_soft_progress,
 	.peek = kvs_soft_peek,
 };

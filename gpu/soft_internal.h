@@ -56,6 +56,8 @@ int kvs_soft_new(const struct kvs_device_ops *ops, struct kvs_soft **ret);
 /* The device, and every allocation left. */
 void kvs_soft_free_all(struct kvs_soft *s);
 void kvs_soft_count(_Atomic uint64_t *c, uint64_t n);
+/* The first @n runs are there, and the device is through with them. */
+void kvs_soft_run_done(struct kvs_copy *c, size_t n);
 /* Count and publish; @c may be gone after. */
 void kvs_soft_finish(struct kvs_soft *s, struct kvs_copy *c, int status);
 /* May the device make this copy? Return: 0; -EINVAL. */
@@ -67,6 +69,7 @@ int kvs_soft_register(struct kvs_device *d, void *addr, uint64_t len,
 		      bool read_only);
 int kvs_soft_unregister(struct kvs_device *d, void *addr, uint64_t len);
 int kvs_soft_query(struct kvs_device *d, const struct kvs_copy *c);
+size_t kvs_soft_progress(struct kvs_device *d, const struct kvs_copy *c);
 int kvs_soft_peek(struct kvs_device *d, void *host, const void *dev,
 		  uint64_t len);
 

@@ -192,6 +192,39 @@ static void set_aside(struct kvs_soft_virtual *v, struct job *j, uint64_t due)
 
 /* ---- bytes ---- */
 
+/* On to the run that has bytes left, and tell of those that have none. */
+static void pass_runs(struct job *j)
+{
+	const struct kvs_copy *c = j->c;
+
+	while (j->run < c->n_runs &&
+	       j->off == c->runs[j->run].n * c->runs[j->run].item_len) {
+		j->run++;
+		j->off = 0;
+	}
+	/* one that comes late moves all of it twice */
+	if (j->fault != KVS_SOFT_LATE)
+		kvs_soft_run_done(j->c, j->run);
+}
+
+static void move_nothing(struct kvs_soft *s, struct job *j, uint64_t n)
+{
+	const struct kvs_copy_run *r;
+	uint64_t part;
+
+	kvs_soft_count(&s->bytes, n);
+	j->pos += n;
+	for (; n; n -= part) {
+		pass_runs(j);
+		r = &j->c->runs[j->run];
+		part = r->n * r->item_len - j->off;
+		if (part > n)
+			part = n;
+		j->off += part;
+	}
+	pass_runs(j);
+}
+
 static void move(struct kvs_soft *s, struct job *j, uint64_t n)
 {
 	const struct kvs_copy_run *r;
@@ -202,15 +235,13 @@ static void move(struct kvs_soft *s, struct job *j, uint64_t n)
 	char *dev;
 
 	if (s->v->phantom) {
-		kvs_soft_count(&s->bytes, n);
-		j->pos += n;
+		move_nothing(s, j, n);
 		return;
 	}
 	while (n) {
 		r = &j->c->runs[j->run];
 		if (j->off == r->n * r->item_len) {
-			j->run++;
-			j->off = 0;
+			pass_runs(j);
 			continue;
 		}
 		item = j->off / r->item_len;
@@ -230,6 +261,7 @@ static void move(struct kvs_soft *s, struct job *j, uint64_t n)
 		j->pos += part;
 		n -= part;
 	}
+	pass_runs(j);
 }
 
 static void rewind_job(struct job *j)
@@ -564,6 +596,7 @@ static int virtual_copy(struct kvs_device *d, struct kvs_copy *c)
 		return -ENOMEM;
 	c->order = ++s->order;
 	atomic_store_explicit(&c->status, -EINPROGRESS, memory_order_relaxed);
+	atomic_store_explicit(&c->runs_done, 0, memory_order_relaxed);
 	j->c = c;
 	for (i = 0; i < c->n_runs; i++)
 		j->len += c->runs[i].n * c->runs[i].item_len;
@@ -582,5 +615,6 @@ const struct kvs_device_ops kvs_soft_virtual_ops = {
 	.unregister_host = kvs_soft_unregister,
 	.copy = virtual_copy,
 	.query = kvs_soft_query,
+	.progress = kvs_soft_progress,
 	.peek = virtual_peek,
 };

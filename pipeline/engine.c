@@ -68,9 +68,37 @@ void kvs_eng_free(struct kvs_engine *e)
 	free(e->local);
 	free(e->rooms);
 	free(e->free);
+	free(e->order);
 	free(e->layout);
 	e->magic = 0;
 	free(e);
+}
+
+static int by_layer(const void *a, const void *b, void *arg)
+{
+	const struct kvs_layout *l = arg;
+	const struct kvs_layer_buffer *x = &l->buffers[*(const uint32_t *)a];
+	const struct kvs_layer_buffer *y = &l->buffers[*(const uint32_t *)b];
+
+	if (x->layer != y->layer)
+		return x->layer < y->layer ? -1 : 1;
+	return (x->kind > y->kind) - (x->kind < y->kind);
+}
+
+/* By layer, so that a decode step can begin with the first while the others
+ * are still copied. */
+static int layer_order(struct kvs_engine *e)
+{
+	uint32_t n = e->layout->n_buffers;
+
+	e->order = calloc(2 * (size_t)n, sizeof(*e->order));
+	if (!e->order)
+		return -ENOMEM;
+	e->items_at = e->order + n;
+	for (uint32_t i = 0; i < n; i++)
+		e->order[i] = i;
+	qsort_r(e->order, n, sizeof(e->order[0]), by_layer, e->layout);
+	return 0;
 }
 
 int kvs_eng_new(const struct kvs_engine_opts *o, struct kvs_engine **ret,
@@ -93,6 +121,8 @@ int kvs_eng_new(const struct kvs_engine_opts *o, struct kvs_engine **ret,
 	kvs_list_init(&e->lingering);
 	kvs_list_init(&e->out);
 	res = kvs_layout_dup(o->layout, &e->layout);
+	if (!res)
+		res = layer_order(e);
 	if (res) {
 		snprintf(err, errlen, "out of memory");
 		kvs_eng_free(e);

@@ -74,37 +74,40 @@ static int commit_check(const struct kvs_eng_room *r,
 	return 0;
 }
 
-/* Extent by extent, so that the host side is read in order and the device
- * sees the same page list many times in a row. */
+/* Layer by layer, so that the first ones are there early, see
+ * kvs_engine_copied_layers(). */
 static void commit_runs(const struct kvs_engine *e, struct kvs_eng_room *r,
 			const struct kvs_commit *c)
 {
 	const struct kvs_geometry *g = &r->geo;
 	const struct kvs_layout *l = g->layout;
-	const uint32_t *items = r->pages + c->n_pages;
 	struct kvs_copy_run *run = r->runs;
+	uint32_t items = 0;
 	uint64_t off, len;
 
-	for (uint32_t x = 0; x < g->n_extents; x++) {
-		unsigned char *host = e->pools[r->pool].base + r->off[x];
+	for (uint32_t b = 0; b < l->n_buffers; b++) {
+		e->items_at[b] = c->n_pages + items;
+		if (!kvs_buffer_kind_is_paged(l->buffers[b].kind))
+			items += (uint32_t)kvs_buffer_items(&l->buffers[b],
+							    g->pages);
+	}
+	for (uint32_t i = 0; i < l->n_buffers; i++) {
+		uint32_t b = e->order[i];
+		bool paged = kvs_buffer_kind_is_paged(l->buffers[b].kind);
 
-		for (uint32_t b = 0; b < l->n_buffers; b++) {
-			bool paged =
-				kvs_buffer_kind_is_paged(l->buffers[b].kind);
-
+		for (uint32_t x = 0; x < g->n_extents; x++) {
 			if (kvs_geometry_run(g, x, b, &off, &len) || !len)
 				continue;
 			*run = (struct kvs_copy_run){
-				.host = host + off,
+				.host = e->pools[r->pool].base + r->off[x] +
+					off,
 				.dev = c->buffers[b],
 				.item_len = l->buffers[b].item_len,
 				.n = len / l->buffers[b].item_len,
 			};
 			run->pages =
-				paged ? r->pages + (size_t)x * g->extent_pages
-				      : items;
-			if (!paged)
-				items += run->n;
+				r->pages + (paged ? (size_t)x * g->extent_pages
+						  : e->items_at[b]);
 			run++;
 		}
 	}
@@ -245,6 +248,55 @@ int kvs_eng_advance(struct kvs_engine *e, struct kvs_eng_room *r)
 	case KVS_ENG_PHASE_OPEN:
 	case KVS_ENG_PHASE_COPIED:
 		break;
+	}
+	return 0;
+}
+
+/* Runs of a buffer of this room. */
+static size_t buffer_runs(const struct kvs_eng_room *r, uint32_t b)
+{
+	const struct kvs_layer_buffer *p = &r->geo.layout->buffers[b];
+
+	return kvs_buffer_kind_is_paged(p->kind) ? r->geo.n_extents : 1;
+}
+
+static int layers_copied(struct kvs_engine *e, struct kvs_eng_room *r)
+{
+	const struct kvs_layout *l = e->layout;
+	size_t done = kvs_device_progress(r->device, &r->copy), next;
+
+	while (r->buffers_seen < l->n_buffers) {
+		next = r->runs_seen + buffer_runs(r, e->order[r->buffers_seen]);
+		if (next > done)
+			return l->buffers[e->order[r->buffers_seen]].layer;
+		r->runs_seen = next;
+		r->buffers_seen++;
+	}
+	return l->buffers[e->order[l->n_buffers - 1]].layer + 1;
+}
+
+int kvs_engine_copied_layers(struct kvs_engine *e, const kvs_handle *h)
+{
+	struct kvs_eng_room *r = kvs_eng_room_of(e, h);
+	kvs_handle copy = *h;
+
+	if (!r)
+		return -ENOENT;
+	if (kvs_engine_poll(e, &copy, NULL) == KVS_STATUS_FAILED)
+		return -ECANCELED;
+	switch (r->phase) {
+	case KVS_ENG_PHASE_OPEN:
+		return -EAGAIN;
+	case KVS_ENG_PHASE_CLAIMED:
+		break;
+	case KVS_ENG_PHASE_COPYING:
+		return layers_copied(e, r);
+	case KVS_ENG_PHASE_COPIED:
+		if (r->copy_err)
+			return -ECANCELED;
+		return e->layout->buffers[e->order[e->layout->n_buffers - 1]]
+			       .layer +
+		       1;
 	}
 	return 0;
 }

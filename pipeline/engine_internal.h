@@ -92,6 +92,10 @@ struct kvs_eng_room {
 	struct kvs_copy copy;
 	struct kvs_copy_run *runs;
 	uint32_t *pages; /* device pages, then device items */
+	/* how far it is: runs that were seen complete, of whole buffers, and
+	 * these buffers, by e->order */
+	size_t runs_seen;
+	uint32_t buffers_seen;
 };
 
 struct kvs_eng_pool {
@@ -131,6 +135,8 @@ struct kvs_engine {
 	bool gone; /* the daemon, or the connection to it */
 	struct kvs_layout *layout;
 	uint32_t fixed_buffers; /* of the layout, not paged */
+	uint32_t *order; /* its buffers by layer, then kind: of the copies */
+	uint32_t *items_at; /* scratch: by buffer, where its items begin */
 
 	/* by slot; the first three are all that a poll reads */
 	const _Atomic uint64_t *words; /* the daemon's, read-only here */

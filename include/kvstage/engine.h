@@ -178,6 +178,19 @@ struct kvs_commit {
  */
 int kvs_engine_commit(struct kvs_engine *e, const kvs_handle *h,
 		      const struct kvs_commit *c);
+/**
+ * kvs_engine_copied_layers() - how far the copy of a room is
+ *
+ * Layers are copied in order: all buffers of every layer below the returned
+ * number are on the device, so a first decode step may begin with them while
+ * the others are still copied. What it computes is of use only once the status
+ * is DONE: until then the room may fail.
+ * Context: no system call. Does not start the copy; kvs_engine_progress()
+ * does.
+ * Return: layer number, 0 none, the highest plus 1 all; -EAGAIN not committed;
+ * -ECANCELED failed; -ENOENT.
+ */
+int kvs_engine_copied_layers(struct kvs_engine *e, const kvs_handle *h);
 /* Is a copy into the device pages of this room still possible? */
 bool kvs_engine_copy_live(struct kvs_engine *e, const kvs_handle *h);
 

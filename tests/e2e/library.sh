@@ -165,6 +165,8 @@ sender=$!
 timeout 20 "$dir/engine" "$dir/sock" 7 >"$dir/got" 2>&1 ||
 	fail "example engine: $(cat "$dir/got" "$dir/log")"
 wait $sender || fail "example sender: $(cat "$dir/sent")"
+grep -q 'layer 0 is there' "$dir/got" ||
+	fail "example engine saw no layer: $(cat "$dir/got")"
 grep -q 'room 7: 7 pages, first byte 42' "$dir/got" ||
 	fail "example engine said: $(cat "$dir/got")"
 

@@ -223,8 +223,13 @@ static void rig_device(struct rig *g)
 		.plan = g->plan,
 	};
 
-	assert_int_equal(
-		kvs_device_open(&o, &g->device, g->err, sizeof(g->err)), 0);
+	if (g->virtual)
+		assert_int_equal(kvs_soft_open_virtual(g->virtual, &g->device),
+				 0);
+	else
+		assert_int_equal(kvs_device_open(&o, &g->device, g->err,
+						 sizeof(g->err)),
+				 0);
 	for (uint32_t b = 0; b < g->layout.n_buffers; b++) {
 		const struct kvs_layer_buffer *lb = &g->buffers[b];
 		uint64_t n = kvs_buffer_kind_is_paged(lb->kind)

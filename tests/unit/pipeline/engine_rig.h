@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "gpu/device.h"
+#include "gpu/soft.h"
 #include "kvstage/engine.h"
 #include "lib/rng.h"
 #include "pipeline/attach_msg.h"
@@ -54,6 +55,8 @@ struct rig {
 	struct rig_script script;
 	uint32_t n_slots;
 	struct kvs_soft_plan plan;
+	/* a device without a thread instead, which moves by kvs_soft_run() */
+	const struct kvs_soft_virtual_opts *virtual;
 	bool hybrid; /* with fixed-count buffers */
 
 	char dir[64];
