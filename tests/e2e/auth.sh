@@ -163,12 +163,12 @@ equal lines "$(grep -c 'no handshake' "$dir/log")" 1
 # ---- an exchange of keys, while a transfer runs ----
 
 timeout 100 "$build/tools/kvstage-engine" --socket "$dir/sock" \
-	--requests 60 --max-input 400 --room-base 1000 >"$dir/engine" 2>&1 \
+	--requests 180 --max-input 400 --room-base 1000 >"$dir/engine" 2>&1 \
 	</dev/null &
 pids+=($!)
 engine=$!
 cp -p "$dir/key" "$dir/rank"
-timeout 100 "$build/tools/kvstage-send" --daemon "$at" --requests 60 \
+timeout 100 "$build/tools/kvstage-send" --daemon "$at" --requests 180 \
 	--max-input 400 --room-base 1000 --rate 8000 --key-file "$dir/rank" \
 	>"$dir/long" 2>&1 </dev/null &
 pids+=($!)

@@ -130,6 +130,7 @@ static void bad_content(void **state)
 		     "ffffffffffffffffffffffffffffffff\n",
 		  "line 2: the same byte" },
 	};
+	char nul[70];
 
 	(void)state;
 	for (size_t i = 0; i < KVS_ARRAY_SIZE(t); i++) {
@@ -138,8 +139,13 @@ static void bad_content(void **state)
 			fail_msg("%zu: \"%s\", wanted \"%s\"", i, err,
 				 t[i].part);
 	}
-	/* a NUL within a key ends nothing */
-	put(K1, 70, 0600);
+	/* a NUL within a line ends nothing */
+	memset(nul, 0, sizeof(nul));
+	memcpy(nul, K1, 64);
+	put(nul, sizeof(nul), 0600);
+	assert_int_equal(load(), -EINVAL);
+	nul[20] = '\0';
+	put(nul, 64, 0600);
 	assert_int_equal(load(), -EINVAL);
 }
 
