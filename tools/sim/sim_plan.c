@@ -203,8 +203,12 @@ static void plan_attempt(struct sim_attempt *a, unsigned int nr)
 		a->pages = (a->pages + 2) / 3;
 	a->tokens = (uint64_t)a->pages * w->layout.page_size -
 		    kvs_rng_below(&w->rng, w->layout.page_size);
-	a->aux_len = sim_chance(w, 0.5) ? (uint32_t)sim_between(w, 1, SIM_AUX)
-					: 0;
+	/* One byte is its own canary once in 256 times (kvs_canary_false_alarm):
+	 * where ranks write by themselves blocks are long enough. */
+	a->aux_len = sim_chance(w, 0.5)
+			     ? (uint32_t)sim_between(
+				       w, w->plan.one_sided ? 8 : 1, SIM_AUX)
+			     : 0;
 	a->n_ranks = w->plan.n_ranks;
 	plan_slices(a);
 	for (unsigned int r = 0; r < a->n_ranks; r++) {
