@@ -1,0 +1,145 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Runs inside the machine that tests/vm/verbs.sh starts.
+
+set -u -o pipefail
+build=${1:?usage: verbs_inside.sh BUILD}
+rounds=${KVS_TEST_ROUNDS:-100}
+unit=$build/tests/unit/rdma
+tools=$build/tools
+dir=$(mktemp -d) || exit 1
+export LC_ALL=C
+bad=0
+
+fail()
+{
+	echo "FAIL: $*"
+	bad=1
+}
+
+say()
+{
+	echo "== $*, $(cut -d' ' -f1 /proc/uptime) s"
+}
+
+# TEST ARGS...: its own summary, all of it when it fails
+run()
+{
+	local t=$1
+
+	shift
+	if "$unit/test_rdma_$t" "$@" >"$dir/out" 2>&1; then
+		grep -E '^(revocation|[0-9]+ of them|known hole)' "$dir/out"
+		echo "$t $*: passed"
+	else
+		cat "$dir/out"
+		fail "$t $*"
+	fi
+}
+
+say "kernel $(uname -r)"
+ibv_devinfo -v -d rxe0 | grep -E 'hca_id|MEM_WINDOW|max_mw:' |
+	sed 's/^[[:space:]]*/  /'
+run verbs_conn
+run verbs_grant
+run verbs_window
+
+say "revocation, idle"
+for kind in mr window; do
+	KVS_TEST_ROUNDS=$rounds run verbs_revoke_$kind $kind
+done
+
+say "revocation, both CPUs loaded"
+hogs=()
+for _ in 1 2; do
+	(while :; do :; done) &
+	hogs+=($!)
+done
+for kind in mr window; do
+	KVS_TEST_ROUNDS=$rounds run verbs_revoke_$kind $kind
+done
+kill "${hogs[@]}"
+wait "${hogs[@]}" 2>/dev/null
+
+# ---- the tools, with bytes compared on the device ----
+
+daemon() # ARGS...
+{
+	rm -f "$dir/port"
+	"$tools/kvstaged" --listen-address 127.0.0.1:0 \
+		--listen-port-file "$dir/port" --http-address off \
+		--engine-socket "$dir/sock" --ctl-socket "$dir/ctl" \
+		--pool-size 128M "$@" >"$dir/daemon" 2>&1 &
+	daemon=$!
+	for _ in $(seq 300); do
+		[ -s "$dir/port" ] && return
+		sleep 0.1
+	done
+	cat "$dir/daemon"
+	fail "kvstaged is not up after 30 s"
+}
+
+stop_daemon()
+{
+	kill "$daemon"
+	wait "$daemon" || fail "kvstaged: status $?"
+}
+
+transfer() # NAME WANT-MISMATCHES ENGINE-ARGS -- SENDER-ARGS
+{
+	local name=$1 r engine=() pids=()
+	local load=(--requests 4 --max-input 2048 --layers 4 --nranks 2)
+
+	shift
+	while [ "$1" != -- ]; do
+		engine+=("$1")
+		shift
+	done
+	shift
+	for r in 0 1; do
+		"$tools/kvstage-send" --daemon "127.0.0.1:$(cat "$dir/port")" \
+			--rank $r --pool-size 16M "${load[@]}" "$@" \
+			>"$dir/send$r" 2>&1 &
+		pids+=($!)
+	done
+	if ! timeout 100 "$tools/kvstage-engine" --socket "$dir/sock" --json \
+		"${load[@]}" "${engine[@]}" >"$dir/engine" 2>"$dir/engine.err"; then
+		cat "$dir/engine" "$dir/engine.err" "$dir"/send? "$dir/daemon"
+		fail "$name: kvstage-engine"
+	fi
+	wait "${pids[@]}"
+	grep -q '"byte_mismatches":0,' "$dir/engine" || fail "$name: bytes differ"
+	grep -o '"completed":[0-9]*\|"aborted":[0-9]*\|"bytes":[0-9]*' \
+		"$dir/engine" | tr '\n' ' ' | sed "s/^/$name: /"
+	echo
+}
+
+say "kvstaged, kvstage-send, kvstage-engine"
+daemon
+grep -q 'verbs: rxe0 port 1, RoCE v2, GID index 1' "$dir/daemon" || {
+	cat "$dir/daemon"
+	fail "kvstaged does not say that it uses rxe0"
+}
+transfer "over verbs" --
+grep -q '"completed":4,' "$dir/engine" || fail "not all rooms completed"
+transfer "aborted ones between" --room-base 100 --abort 0.5 -- --room-base 100
+transfer "a sender without verbs" --room-base 200 -- --room-base 200 \
+	--transport tcp
+grep -q '"completed":4,' "$dir/engine" || fail "not all rooms completed"
+stop_daemon
+daemon --transport-data tcp
+grep -q 'TCP only, as set' "$dir/daemon" || fail "kvstaged does not say TCP"
+transfer "a daemon without verbs" --room-base 300 -- --room-base 300
+grep -q '"completed":4,' "$dir/engine" || fail "not all rooms completed"
+stop_daemon
+if grep -E 'kvstaged (err|warning)' "$dir/daemon"; then
+	fail "kvstaged complained"
+fi
+
+say "the kernel"
+if dmesg | grep -E 'WARNING:|BUG:|Call Trace'; then
+	fail "the kernel complained"
+fi
+[ $bad -eq 0 ] && echo "all of it passed"
+exit $bad
