@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,6 +24,10 @@
 #define LIST_MAX 16u
 #define RUNS_MAX (LIST_MAX * (TTFT_MODES + 2))
 #define JOBS_MAX 64u
+#define REAL_SCALE 10
+#define REAL_TOKEN_BYTES 256u
+#define REAL_REQUESTS 1000u
+#define REAL_PREFILLS 4u /* processes; as fast together as the default */
 #define POOL_UNIT (2ULL << 20) /* bytes; a huge page */
 
 enum pool { POOL_BOTH, POOL_PLANNED, POOL_HALF, POOL_BYTES };
@@ -36,6 +41,7 @@ struct args {
 	enum pool pool;
 	uint64_t pool_bytes;
 	unsigned int jobs;
+	bool prefills_given;
 	const char *out;
 	bool json;
 };
@@ -123,12 +129,14 @@ static int run_one(const struct args *a, const struct ttft_plan *p,
 static pid_t begin(const struct args *a, const struct ttft_plan *p,
 		   struct ttft_run *r)
 {
-	pid_t pid;
+	pid_t parent = getpid(), pid;
 
 	(void)fflush(NULL);
 	pid = fork();
 	if (pid)
 		return pid;
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent)
+		_exit(EXIT_FAILURE);
 	/* the parent says when to stop */
 	(void)signal(SIGINT, SIG_IGN);
 	_exit(run_one(a, p, r) ? EXIT_FAILURE : EXIT_SUCCESS);
@@ -305,6 +313,7 @@ enum {
 	KEY_BUFFERS,
 	KEY_TOKEN_BYTES,
 	KEY_JOBS,
+	KEY_SCALE,
 	KEY_OUT,
 	KEY_BREAK,
 };
@@ -325,6 +334,9 @@ static const struct argp_option options[] = {
 	{ "max-input", KEY_MAX_INPUT, "TOKENS", 0, "Cut longer prompts", 1 },
 	{ "speed", KEY_SPEED, "X", 0, "Arrivals X times as fast", 1 },
 	{ "seed", KEY_SEED, "N", 0, "Of all that is drawn (default 1)", 1 },
+	{ "scale", KEY_SCALE, "X", 0,
+	  "Real clock: all that takes time is X times as fast (default 10)",
+	  1 },
 	{ NULL, 0, NULL, 0, "Pressure:", 2 },
 	{ "abort", KEY_ABORT, "LIST", 0,
 	  "Share of requests that are given up (default 0.3); runs are made "
@@ -564,6 +576,9 @@ static error_t parse_run(int key, char *arg, struct args *a,
 	case KEY_SPEED:
 		need_number(st, "speed", arg, 0.01, 1000, &o->speed);
 		return 0;
+	case KEY_SCALE:
+		need_number(st, "scale", arg, 0.1, 1000, &o->scale);
+		return 0;
 	case KEY_SEED:
 		o->seed = need_u64(st, "seed", arg, 0, UINT64_MAX);
 		return 0;
@@ -634,6 +649,7 @@ static error_t parse_cluster(int key, char *arg, struct args *a,
 			need_u64(st, "device-tokens", arg, 64, 1ULL << 32);
 		return 0;
 	case KEY_PREFILLS:
+		a->prefills_given = true;
 		s->prefills = (uint32_t)need_u64(st, "prefills", arg, 1, 256);
 		return 0;
 	case KEY_RATE:
@@ -674,6 +690,43 @@ static error_t parse_cluster(int key, char *arg, struct args *a,
 	}
 }
 
+static uint64_t faster(uint64_t ns, double by)
+{
+	uint64_t v = (uint64_t)((double)ns / by);
+
+	return ns && !v ? 1 : v;
+}
+
+/* The real clock: fewer bytes, all of them really moved, and faster, so that
+ * it ends in minutes. What is in proportion stays so. */
+static void scale_down(struct args *a)
+{
+	struct ttft_opts *o = &a->o;
+	struct kvs_serving *s = &o->s;
+	double bytes = (double)s->token_bytes;
+
+	if (!a->prefills_given) {
+		s->prefill_rate *= (double)s->prefills / REAL_PREFILLS;
+		s->prefills = REAL_PREFILLS;
+	}
+	o->speed *= o->scale;
+	s->prefill_rate *= o->scale;
+	s->step_base = faster(s->step_base, o->scale);
+	s->step_request = faster(s->step_request, o->scale);
+	s->hold_timeout = faster(s->hold_timeout, o->scale);
+	o->acks.a = faster(o->acks.a, o->scale);
+	o->acks.b = faster(o->acks.b, o->scale);
+	if (!o->token_bytes)
+		o->token_bytes = REAL_TOKEN_BYTES;
+	if (!o->requests)
+		o->requests = REAL_REQUESTS;
+	s->h2d_rate = (uint64_t)((double)s->h2d_rate * o->scale *
+				 (double)o->token_bytes / bytes) +
+		      1;
+	if (a->pool == POOL_BOTH)
+		a->pool = POOL_PLANNED;
+}
+
 /* What the options say together. */
 static void check(struct args *a, struct argp_state *st)
 {
@@ -682,6 +735,10 @@ static void check(struct args *a, struct argp_state *st)
 
 	if (kvs_serving_model(&o->s, o->model, err, sizeof(err)))
 		argp_error(st, "--model %s", err);
+	if (a->real)
+		scale_down(a);
+	else
+		o->scale = 1;
 	if (o->token_bytes)
 		o->s.token_bytes = o->token_bytes;
 	if (o->s.prefill_chunk % o->s.page_size)
@@ -727,6 +784,7 @@ int kvs_bench_ttft(int argc, char **argv)
 			.acks_text = "lost",
 			.threshold = 0.5,
 			.buffers = 1,
+			.scale = REAL_SCALE,
 		},
 		.modes = { true, true, true, true },
 		.abort = { 0.3 },

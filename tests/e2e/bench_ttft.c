@@ -397,6 +397,41 @@ static void test_interrupted(void **state)
 	}
 }
 
+/* Real processes, bytes and time: what came is compared, and how long it took
+ * is not. */
+static void test_real(void **state)
+{
+	const json_t *staged, *direct, *both;
+
+	(void)state;
+	bench("ttft --json --clock real --requests 150 --scale 30 "
+	      "--modes direct,staged,auto");
+	assert_int_equal(n_lines, 3);
+	staged = mode("staged");
+	direct = mode("direct");
+	both = mode("auto");
+	for (size_t i = 0; i < n_lines; i++) {
+		assert_string_equal(text(line[i], "clock"), "real");
+		assert_true(number(line[i], "failed") == 0);
+		assert_true(number(line[i], "unfinished") == 0);
+		assert_true(number(line[i], "completed") +
+				    number(line[i], "aborted") ==
+			    150);
+		/* one may be whole before it is told to give up */
+		assert_true(number(line[i], "aborted") > 25);
+		assert_true(number(line[i], "bytes_compared") > 1e8);
+		assert_true(number(line[i], "byte_mismatches") == 0);
+		assert_true(number(line[i], "mean_ttft_ms") > 0);
+	}
+	assert_true(number(staged, "held_device_byte_s") == 0);
+	assert_true(number(staged, "held_host_byte_s") > 0);
+	assert_true(number(direct, "held_device_byte_s") > 0);
+	assert_true(number(direct, "direct_received") == 150);
+	assert_true(number(both, "direct_received") > 0);
+	assert_true(drains(staged, "drained/copy_event") ==
+		    number(staged, "completed"));
+}
+
 static void in_dir(const char *dir, const char *name, char *buf, size_t len)
 {
 	snprintf(buf, len, "%s/%s", dir, name);
@@ -510,6 +545,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_storm),
 		cmocka_unit_test(test_interrupted),
 		cmocka_unit_test(test_report),
+		cmocka_unit_test(test_real),
 	};
 	int r;
 

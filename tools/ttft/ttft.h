@@ -83,6 +83,8 @@ struct ttft_acks {
  * @threshold: of kvs_should_stage() in TTFT_AUTO
  * @buffers: layers are laid together into so many layer buffers; 0: not
  * @token_bytes: bytes a token is scaled to; 0: the model's
+ * @scale: all that takes time is so many times as fast, on the real clock; the
+ *         times of @s are scaled already
  * @hold_in_device: a broken build, for the test: memory of a staged room that
  *                  was given up is also held on the device
  */
@@ -102,6 +104,7 @@ struct ttft_opts {
 	double threshold;
 	uint32_t buffers;
 	uint64_t token_bytes;
+	double scale;
 	bool hold_in_device;
 };
 
@@ -225,7 +228,7 @@ struct ttft_run {
 	_Atomic uint64_t settled; /* requests that are over: progress */
 	_Atomic uint32_t n_granted;
 	_Atomic int state; /* 0: to do, 1: complete, 2: ended early, -errno */
-	char why[256];
+	char why[512];
 	struct ttft_totals t;
 	uint32_t n_samples;
 	uint32_t n_steps;
@@ -243,6 +246,13 @@ static inline uint64_t ttft_room_id(size_t i)
 {
 	return i + 1;
 }
+
+/* ttft_daemon.c: is there such a daemon? */
+bool ttft_uses(enum ttft_mode mode, enum ttft_rx rx);
+/* Its settings, on both clocks. 0 or -errno with @why. */
+struct kvs_settings;
+int ttft_settings(const struct ttft_opts *o, struct kvs_settings *s, char *why,
+		  size_t len);
 
 /* Run it: 0, also when it was stopped; -errno with ->why. */
 int ttft_virtual(const struct ttft_opts *o, const struct ttft_plan *p,

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PAGES_RETRY KVS_NSEC_PER_MSEC
+
 /* A request at its instance. */
 struct ttft_push {
 	struct kvs_list node; /* pending, queue */
@@ -16,6 +18,13 @@ struct ttft_push {
 	bool granted;
 	bool over; /* done() came */
 	uint32_t sent; /* tokens computed and pushed */
+};
+
+/* Source pages of one call, until they may be used again. */
+struct push_job {
+	struct kvs_list node; /* on the instance's jobs */
+	uint32_t n;
+	uint32_t pages[];
 };
 
 /* An acknowledgement on its slow way. */
@@ -72,25 +81,55 @@ static void compute(struct ttft_prefill *f)
 						f->o->s.prefill_rate * 1e9));
 }
 
-/* Whole pages: chunks are, but for the last one. */
-static void push_chunk(struct ttft_push *u)
+static void job_free(struct ttft_prefill *f, struct push_job *j)
+{
+	while (j->n)
+		f->pages[f->n_free++] = j->pages[--j->n];
+	kvs_list_del(&j->node);
+	free(j);
+}
+
+/* NULL: not so many are free now. */
+static struct push_job *job_new(struct ttft_prefill *f, uint32_t n)
+{
+	struct push_job *j;
+
+	if (n > f->n_free)
+		return NULL;
+	j = malloc(sizeof(*j) + n * sizeof(j->pages[0]));
+	if (!j)
+		return NULL;
+	j->n = n;
+	for (uint32_t i = 0; i < n; i++)
+		j->pages[i] = f->pages[--f->n_free];
+	kvs_list_add_tail(&f->jobs, &j->node);
+	return j;
+}
+
+/* Whole pages: chunks are, but for the last one. False: not now. */
+static bool push_chunk(struct ttft_push *u)
 {
 	struct ttft_prefill *f = u->f;
 	uint32_t size = f->layout->page_size;
 	uint32_t first = u->sent / size;
 	uint32_t n = next_chunk(u);
 	uint32_t pages = (u->sent + n + size - 1) / size - first;
+	struct push_job *j;
 
+	if (u->room && !u->over) {
+		j = job_new(f, pages);
+		if (!j)
+			return false;
+		if (f->fill)
+			f->fill(f, u->i, first, j->pages, pages);
+		f->way[u->rx].dirty = true;
+		if (kvs_send_pages(u->room, first, j->pages, pages, j))
+			job_free(f, j);
+		else if (u->sent + n == req(u)->input)
+			(void)kvs_send_finish(u->room);
+	}
 	u->sent += n;
-	if (!u->room || u->over)
-		return;
-	if (f->fill)
-		f->fill(f, u->i, first, pages);
-	f->way[u->rx].dirty = true;
-	if (kvs_send_pages(u->room, first, f->pages + first, pages, NULL))
-		return;
-	if (u->sent == req(u)->input)
-		(void)kvs_send_finish(u->room);
+	return true;
 }
 
 static void chunk_ends(struct kvs_timer *t)
@@ -99,7 +138,10 @@ static void chunk_ends(struct kvs_timer *t)
 		kvs_container_of(t, struct ttft_prefill, chunk);
 	struct ttft_push *u = f->now;
 
-	push_chunk(u);
+	if (!push_chunk(u)) {
+		(void)kvs_timer_set(f->timers, t, now(f) + PAGES_RETRY);
+		return;
+	}
 	if (u->over || !u->room || u->sent == req(u)->input)
 		f->now = NULL;
 	compute(f);
@@ -123,9 +165,12 @@ static void room_granted(struct kvs_send_room *room, uint64_t generation)
 
 static void pages_free(struct kvs_send_room *room, void *cookie, int status)
 {
-	(void)room;
-	(void)cookie;
+	struct ttft_push *u = kvs_send_user(room);
+
 	(void)status;
+	/* its process is gone, and the job with it */
+	if (u->room)
+		job_free(u->f, cookie);
 }
 
 static void room_done(struct kvs_send_room *room, int status, const char *text)
@@ -134,9 +179,9 @@ static void room_done(struct kvs_send_room *room, int status, const char *text)
 
 	(void)text;
 	(void)status;
-	u->over = true;
 	if (!u->room)
-		return;
+		return; /* its process is gone */
+	u->over = true;
 	/* what is queued and not begun is dropped */
 	if (u->f->now != u)
 		kvs_list_del(&u->node);
@@ -280,16 +325,21 @@ void ttft_prefill_crash(struct ttft_prefill *f)
 		kvs_list_del(&a->node);
 		free(a);
 	}
+	while (!kvs_list_empty(&f->jobs))
+		job_free(f, kvs_list_first(&f->jobs, struct push_job, node));
 }
 
 int ttft_prefill_init(struct ttft_prefill *f)
 {
-	uint32_t pages = f->p->max_input / f->layout->page_size + 1;
 	size_t n = 0;
+
+	/* two of the longest prompts on their way */
+	f->n_pages = 2 * (f->p->max_input / f->layout->page_size + 1);
 
 	kvs_list_init(&f->pending);
 	kvs_list_init(&f->queue);
 	kvs_list_init(&f->acks);
+	kvs_list_init(&f->jobs);
 	kvs_timer_init(&f->chunk, chunk_ends);
 	snprintf(f->name, sizeof(f->name), "prefill-%u", f->nr);
 	for (int x = 0; x < TTFT_RX; x++) {
@@ -299,11 +349,13 @@ int ttft_prefill_init(struct ttft_prefill *f)
 	for (size_t i = 0; i < f->p->n; i++)
 		n += f->p->v[i].prefill == f->nr;
 	f->push = calloc(n + 1, sizeof(*f->push));
-	f->pages = calloc(pages, sizeof(*f->pages));
+	f->pages = calloc(f->n_pages, sizeof(*f->pages));
 	if (!f->push || !f->pages)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < pages; i++)
-		f->pages[i] = i;
+	while (f->n_free < f->n_pages) {
+		f->pages[f->n_free] = f->n_pages - 1 - f->n_free;
+		f->n_free++;
+	}
 	for (size_t i = 0; i < f->p->n; i++) {
 		struct ttft_push *u = &f->push[f->n_push];
 

@@ -47,11 +47,17 @@ struct ttft_prefill {
 	struct kvs_list pending; /* came, not open */
 	struct kvs_list queue; /* granted */
 	struct kvs_list acks; /* that wait */
+	struct kvs_list jobs; /* source pages in use */
 	struct ttft_push *now; /* being computed */
 	struct kvs_timer chunk; /* ends */
-	uint32_t *pages; /* source pages: all there are */
+	uint32_t *pages; /* source pages that are free: a stack */
+	uint32_t n_free;
+	uint32_t n_pages;
+	/* Make the bytes of @n pages of request @i, from its page @first on,
+	 * in these source pages. NULL: there are no bytes. */
 	void (*fill)(struct ttft_prefill *f, size_t i, uint32_t first,
-		     uint32_t n); /* bytes of these pages; or NULL */
+		     const uint32_t *pages, uint32_t n);
+	void *arg; /* the owner's */
 };
 
 int ttft_prefill_init(struct ttft_prefill *f);

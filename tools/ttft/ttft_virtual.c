@@ -37,51 +37,7 @@ static int fail(struct ttft_world *w, int err, const char *what)
 	return err;
 }
 
-static bool uses(const struct ttft_world *w, enum ttft_rx rx)
-{
-	switch (w->r->mode) {
-	case TTFT_DIRECT:
-		return rx == TTFT_DEVICE;
-	case TTFT_AUTO:
-		return true;
-	case TTFT_STAGED:
-	case TTFT_IDEAL:
-	case TTFT_MODES:
-		break;
-	}
-	return rx == TTFT_HOST;
-}
-
 /* ---- daemons ------------------------------------------------------------- */
-
-static int settings(struct ttft_world *w, struct kvs_settings *s)
-{
-	static const char *const fixed[][2] = {
-		/* a user may wait as long as he likes */
-		{ "admission.timeout", "24h" },
-		{ "open.timeout", "24h" },
-		{ "open.parked", "1048576" },
-		{ "transfer.timeout", "24h" },
-		{ "claim.timeout", "24h" },
-		{ "admission.queue", "1048576" },
-		{ "engine.slots", "65536" },
-		{ "hold.check", "warn" },
-	};
-	char err[256], text[32];
-	int r = 0;
-
-	kvs_settings_init(s);
-	for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]) && !r; i++)
-		r = kvs_settings_set(s, fixed[i][0], fixed[i][1], err,
-				     sizeof(err));
-	snprintf(text, sizeof(text), "%lluns",
-		 (unsigned long long)w->o->s.hold_timeout);
-	if (!r)
-		r = kvs_settings_set(s, "hold.timeout", text, err, sizeof(err));
-	if (r)
-		snprintf(w->r->why, sizeof(w->r->why), "%s", err);
-	return r;
-}
 
 static int daemon_begin(struct ttft_world *w, enum ttft_rx rx)
 {
@@ -96,7 +52,7 @@ static int daemon_begin(struct ttft_world *w, enum ttft_rx rx)
 	struct kvs_addr addr;
 	int r;
 
-	r = settings(w, &m->set);
+	r = ttft_settings(w->o, &m->set, w->r->why, sizeof(w->r->why));
 	m->region.size = rx == TTFT_HOST ? w->r->host_pool
 					 : DEVICE_POOLS * device;
 	m->region.page_size = 4096;
@@ -195,7 +151,7 @@ static int way_begin(struct ttft_world *w, struct ttft_way *v)
 	char name[32];
 	int r;
 
-	if (!uses(w, v->rx))
+	if (!ttft_uses(w->r->mode, v->rx))
 		return 0;
 	snprintf(name, sizeof(name), "p%u-%d-%u", f->nr, (int)v->rx,
 		 w->lives[f->nr]);
@@ -516,7 +472,7 @@ static int world_open(struct ttft_world *w)
 	if (r)
 		return fail(w, r, "the fabric");
 	for (int x = 0; x < TTFT_RX && !r; x++) {
-		if (!uses(w, (enum ttft_rx)x))
+		if (!ttft_uses(w->r->mode, (enum ttft_rx)x))
 			continue;
 		r = daemon_begin(w, (enum ttft_rx)x);
 		if (!r)
