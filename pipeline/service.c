@@ -6,12 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "lib/assert.h"
 #include "lib/log.h"
 #include "lib/random.h"
 #include "lib/units.h"
+#include "pipeline/descriptors.h"
 #include "pipeline/front.h"
 #include "pipeline/service_pools.h"
 
@@ -81,6 +83,28 @@ static int service_port(struct kvs_service *s)
 	return 0;
 }
 
+/* Idle connections must not lock out engines and the operator. */
+static void service_descriptors(struct kvs_front *f)
+{
+	uint32_t most = f->settings.listen_max_connections;
+	struct rlimit rl;
+	uint64_t want;
+
+	if (getrlimit(RLIMIT_NOFILE, &rl))
+		return;
+	f->settings.listen_max_connections = kvs_descriptors_connections(
+		&f->settings, f->n_nodes, rl.rlim_cur, &want);
+	if (f->settings.listen_max_connections < most)
+		kvs_log_warn("%llu files may be open: no more than %u control "
+			     "connections, and as many data connections on "
+			     "each node, are let in; for "
+			     "listen.max_connections = %u and engine.max = %u "
+			     "raise LimitNOFILE (ulimit -n) to %llu",
+			     (unsigned long long)rl.rlim_cur,
+			     f->settings.listen_max_connections, most,
+			     f->settings.engine_max, (unsigned long long)want);
+}
+
 int kvs_service_create(const struct kvs_settings *set,
 		       struct kvs_topology *topo,
 		       const struct kvs_service_events *ev, atomic_bool *cancel,
@@ -105,12 +129,16 @@ int kvs_service_create(const struct kvs_settings *set,
 	res = kvs_settings_check(set, err, errlen);
 	if (res)
 		goto out;
+	res = kvs_service_nodes(s->nodes, &f->n_nodes, set, topo, err, errlen);
+	if (res)
+		goto out;
+	service_descriptors(f);
 	/* Sockets before pools: a wrong address or a second daemon is told
 	 * at once, not after minutes of populating memory. */
 	res = kvs_front_start(f, err, errlen);
 	if (res)
 		goto out;
-	res = kvs_service_pools(s->nodes, &f->n_nodes, set, topo, ev, cancel,
+	res = kvs_service_pools(s->nodes, f->n_nodes, set, topo, ev, cancel,
 				err, errlen);
 	if (res)
 		goto out;

@@ -153,19 +153,23 @@ static int make_region(const struct kvs_node *n, bool offload,
 	return res;
 }
 
-int kvs_service_pools(struct kvs_node *nodes, unsigned int *ret_n,
+int kvs_service_nodes(struct kvs_node *nodes, unsigned int *ret_n,
+		      const struct kvs_settings *s, struct kvs_topology *topo,
+		      char *err, size_t errlen)
+{
+	if (!strcmp(s->pool_nodes, "auto"))
+		return choose_auto(nodes, ret_n, topo, err, errlen);
+	return choose_list(nodes, ret_n, topo, s->pool_nodes, err, errlen);
+}
+
+int kvs_service_pools(struct kvs_node *nodes, unsigned int n,
 		      const struct kvs_settings *s, struct kvs_topology *topo,
 		      const struct kvs_service_events *ev, atomic_bool *cancel,
 		      char *err, size_t errlen)
 {
-	int ret;
+	int ret = 0;
 
-	if (!strcmp(s->pool_nodes, "auto"))
-		ret = choose_auto(nodes, ret_n, topo, err, errlen);
-	else
-		ret = choose_list(nodes, ret_n, topo, s->pool_nodes, err,
-				  errlen);
-	for (unsigned int i = 0; i < *ret_n && !ret; i++) {
+	for (unsigned int i = 0; i < n && !ret; i++) {
 		ret = make_region(&nodes[i], false, s, topo, ev, cancel, err,
 				  errlen, &nodes[i].region);
 		if (!ret && s->offload_size)

@@ -456,21 +456,16 @@ static int kvs_daemon_check_files(char *err, size_t errlen)
 	return ret;
 }
 
-static void kvs_daemon_raise_files(const struct kvs_settings *s)
+/* What that is not enough for, the service says. */
+static void kvs_daemon_raise_files(void)
 {
-	uint64_t want = (uint64_t)s->listen_max_connections +
-			8ULL * s->engine_max + 256;
 	struct rlimit rl;
 
 	if (getrlimit(RLIMIT_NOFILE, &rl))
 		return;
 	rl.rlim_cur = rl.rlim_max;
-	if (setrlimit(RLIMIT_NOFILE, &rl) || rl.rlim_cur < want)
-		kvs_log_warn("%" PRIu64 " files may be open, "
-			     "listen.max_connections = %u and engine.max = %u "
-			     "want %" PRIu64 "; raise LimitNOFILE",
-			     (uint64_t)rl.rlim_cur, s->listen_max_connections,
-			     s->engine_max, want);
+	if (setrlimit(RLIMIT_NOFILE, &rl))
+		kvs_log_warn("cannot raise the number of open files: %m");
 }
 
 static int kvs_daemon_events(struct kvs_daemon *d)
@@ -596,7 +591,7 @@ static int kvs_daemon_run(const struct kvs_daemon_args *args,
 	d.ctl_lock = d.engine_lock = d.done_fd = -1;
 	pthread_mutex_init(&d.lock, NULL);
 	kvs_log_notice("kvstaged %s, process %d", KVS_VERSION, (int)getpid());
-	kvs_daemon_raise_files(settings);
+	kvs_daemon_raise_files();
 	if (kvs_daemon_prepare(&d, err, sizeof(err))) {
 		kvs_log_err("cannot start: %s", err);
 		d.status = 1;

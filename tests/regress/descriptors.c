@@ -4,7 +4,9 @@
  * neither end it nor a transfer that is under way, those it had to turn away
  * or keep waiting cost no processor time, on the socket of engines neither,
  * and when they are gone ten senders
- * are served without a restart (PADL/IORingSwift#9, axboe/liburing#1275).
+ * are served without a restart (PADL/IORingSwift#9, axboe/liburing#1275). While
+ * they are there, the daemon has descriptors left for others, and an engine can
+ * attach.
  * listen.max_connections refuses what is over it, says so in a counter, and
  * lets others in when there is room again.
  */
@@ -24,6 +26,7 @@
 
 #define PAGES 8u /* of a room */
 #define MANY 200
+#define SPARE 8 /* of 64, for kvstagectl and HTTP */
 
 /* What the daemon process tells when it is asked. */
 struct report {
@@ -32,8 +35,21 @@ struct report {
 	uint32_t connections;
 	uint64_t refused;
 	uint64_t free_bytes;
+	unsigned int spare; /* descriptors, SPARE at most */
 	char socket[KVS_STRING_MAX];
 };
+
+static unsigned int spare(void)
+{
+	int fd[SPARE];
+	unsigned int n = 0, i;
+
+	while (n < SPARE && (fd[n] = dup(RIG_CHILD_FD)) >= 0)
+		n++;
+	for (i = 0; i < n; i++)
+		close(fd[i]);
+	return n;
+}
 
 /* argv: TCP engine. Answers each byte with a report; ends with the pipe. */
 static _Noreturn void daemon_process(const char *engine)
@@ -55,6 +71,7 @@ static _Noreturn void daemon_process(const char *engine)
 		r.connections = g.snap->connections;
 		r.refused = g.snap->connections_refused;
 		r.free_bytes = rig_bytes(&g, KVS_EXTENT_FREE);
+		r.spare = spare();
 		snprintf(r.socket, sizeof(r.socket), "%s", g.set.engine_socket);
 		if (write(RIG_CHILD_FD, &r, sizeof(r)) != sizeof(r))
 			_exit(1);
@@ -128,7 +145,7 @@ static void too_few_descriptors(void **state)
 	struct report r;
 	struct pe_room room;
 	struct ps_room w;
-	uint64_t cpu;
+	uint64_t cpu, until;
 	struct pe e, late;
 	struct ps p;
 	pid_t pid;
@@ -148,6 +165,13 @@ static void too_few_descriptors(void **state)
 		many[i] = ps_dial(r.port);
 		assert_true(many[i] >= 0);
 	}
+	/* they have all been heard, and most been refused */
+	until = rig_until();
+	while (ask(fd).refused < MANY - 64)
+		rig_pause(until, "most refused", __FILE__, __LINE__);
+	assert_int_equal(ask(fd).spare, SPARE);
+	pe_up(&late, r.socket, &ps_one_layer);
+	pe_down(&late);
 	for (int i = 0; i < 8; i++)
 		silent[i] = silent_engine(r.socket);
 	/* the transfer goes on */
