@@ -117,6 +117,9 @@ size_t kvs_worker_holds(const struct kvs_worker *w, struct kvs_hold_info *v,
 		i->age = now - r->drain.armed_at;
 		i->revoke_in = report_until(&r->drain.hold, now);
 		i->ask_in = report_until(&r->deadline, now);
+		/* Who is revoked by then is not asked. */
+		if (i->ask_in > i->revoke_in)
+			i->ask_in = KVS_TIME_NEVER;
 		report_parties(&r->drain, i);
 	}
 	return n;

@@ -89,8 +89,13 @@ struct kvs_daemon {
 void kvs_daemon_stop(struct kvs_daemon *d);
 void kvs_daemon_reload(struct kvs_daemon *d);
 
-/* "running", "starting: receive pool on node 0, 37 %"; returns buf. */
-const char *kvs_daemon_status(struct kvs_daemon *d, char *buf, size_t len);
+/*
+ * "running", "starting: receive pool on node 0, 37 %", "degraded: ..."; @s says
+ * whether it is degraded, and may be NULL. Returns buf.
+ */
+const char *kvs_daemon_status(struct kvs_daemon *d,
+			      const struct kvs_snapshot *s, char *buf,
+			      size_t len);
 
 /**
  * kvs_daemon_snapshot() - numbers of the service, or of a daemon without one

@@ -231,17 +231,9 @@ static void kvs_http_readyz(struct kvs_http *h, struct evhttp_request *req)
 	if (h->d->state == KVS_DAEMON_RUNNING &&
 	    !kvs_daemon_snapshot(h->d, &s) && s->ready) {
 		kvs_http_text(req, HTTP_OK, "OK", "ready");
-	} else if (s && s->degraded) {
-		snprintf(text, sizeof(text),
-			 "degraded: %llu bytes of the pool of node %d are "
-			 "quarantined, over health.quarantined (%u percent)",
-			 (unsigned long long)s->degraded_bytes,
-			 s->degraded_node, s->health_quarantined);
-		kvs_http_text(req, HTTP_SERVUNAVAIL, "Service Unavailable",
-			      text);
 	} else {
 		kvs_http_text(req, HTTP_SERVUNAVAIL, "Service Unavailable",
-			      kvs_daemon_status(h->d, text, sizeof(text)));
+			      kvs_daemon_status(h->d, s, text, sizeof(text)));
 	}
 	free(s);
 }

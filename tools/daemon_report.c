@@ -89,9 +89,9 @@ static void kvs_report_status(struct kvs_report *r)
 			"{s:s, s:s, s:s, s:i, s:o, s:o, s:s, s:s, s:s, s:s, "
 			"s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
 			"state", kvs_daemon_state_name[d->state], "status",
-			kvs_daemon_status(d, status, sizeof(status)), "version",
-			KVS_VERSION, "pid", (int)getpid(), "instance",
-			kvs_json_id(s->instance), "uptime_s",
+			kvs_daemon_status(d, s, status, sizeof(status)),
+			"version", KVS_VERSION, "pid", (int)getpid(),
+			"instance", kvs_json_id(s->instance), "uptime_s",
 			kvs_json_seconds(s->uptime), "listen", d->listen,
 			"http", d->http_bound, "engine_socket",
 			d->settings.engine_socket, "tcp_engine",
@@ -117,7 +117,7 @@ bool kvs_report_has_service(struct kvs_report *r)
 	    r->d->state == KVS_DAEMON_DRAINING)
 		return true;
 	kvs_report_fail(r, -EAGAIN, "the daemon is not ready: %s",
-			kvs_daemon_status(r->d, status, sizeof(status)));
+			kvs_daemon_status(r->d, NULL, status, sizeof(status)));
 	return false;
 }
 

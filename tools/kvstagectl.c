@@ -681,7 +681,7 @@ int main(int argc, char **argv)
 	static const char doc[] =
 		"Asks a running kvstaged.\v"
 		"status    what it is and what it does\n"
-		"rooms     every room, its state, its bytes, who is awaited\n"
+		"rooms     every room, its state, its bytes\n"
 		"holds     memory held: who has not answered, what comes next\n"
 		"pools     memory by state\n"
 		"topo      NUMA nodes as the daemon sees them\n"

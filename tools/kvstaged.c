@@ -42,7 +42,9 @@ const char *const kvs_daemon_state_name[KVS_DAEMON_STATE_MAX] = {
 				     strerror(-ret_));                     \
 	} while (0)
 
-const char *kvs_daemon_status(struct kvs_daemon *d, char *buf, size_t len)
+const char *kvs_daemon_status(struct kvs_daemon *d,
+			      const struct kvs_snapshot *s, char *buf,
+			      size_t len)
 {
 	struct kvs_daemon_progress p;
 
@@ -54,6 +56,13 @@ const char *kvs_daemon_status(struct kvs_daemon *d, char *buf, size_t len)
 			 p.pool, p.node,
 			 (unsigned int)(100.0 * (double)p.done /
 					(double)p.total));
+	else if (d->state == KVS_DAEMON_RUNNING && s && s->degraded)
+		snprintf(buf, len,
+			 "degraded: %" PRIu64 " bytes of the pool of node %d "
+			 "are quarantined, over health.quarantined "
+			 "(%" PRIu32 " percent)",
+			 s->degraded_bytes, s->degraded_node,
+			 s->health_quarantined);
 	else
 		snprintf(buf, len, "%s", kvs_daemon_state_name[d->state]);
 	return buf;

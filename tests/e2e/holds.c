@@ -3,7 +3,9 @@
  * Claims: kvstagectl holds lists a held room with who has not answered, what
  * comes next and when, and no room once its memory is back; a copy's hold
  * names the process, and is still there, quarantined, after hold.timeout; a
- * rank that does not acknowledge is asked again; kvstagectl bugreport has
+ * rank that does not acknowledge is asked again, and what will not happen is not
+ * announced; kvstagectl status calls a daemon degraded that /readyz does, in the
+ * same words; kvstagectl bugreport has
  * every section, settings only where they differ, and says what is missing
  * when the daemon is not there.
  *
@@ -262,6 +264,58 @@ static void ranks(void **state)
 	kvs_rig_stop(&rig);
 }
 
+/* Revoked before it would be asked again: only one of the two comes. */
+static void revoked_first(void **state)
+{
+	static const char *const extra[] = { "--hold-require-ack",
+					     "yes",
+					     "--hold-timeout",
+					     "10m",
+					     "--hold-reask",
+					     "1h",
+					     "--engine-slots",
+					     "64",
+					     NULL };
+	json_t *o;
+
+	(void)state;
+	up(extra);
+	receive(9);
+	assert_int_equal(pe_say(&e, KVS_PACKET_ABORT, &r, 0), 0);
+	pe_wait_failed(&e, &r, ECANCELED);
+	o = hold("draining", "ranks 0,1,2");
+	kvs_rig_assert_has(text(o, "next"), "revoked in ");
+	assert_null(strstr(text(o, "next"), "asked again"));
+	assert_null(json_object_get(o, "ask_in_s"));
+	json_decref(o);
+	for (uint32_t i = 0; i < N; i++)
+		assert_int_equal(ps_answer(&p[i], KVS_WIRE_ABORT_ACK, 9,
+					   r.generation),
+				 0);
+	no_holds();
+	down();
+	kvs_rig_stop(&rig);
+}
+
+/* The state that status names is the one that /readyz gives. */
+static void same_state(const char *begin)
+{
+	const char *body = strstr(kvs_rig_http("GET", "/readyz"), "\r\n\r\n");
+	char want[256];
+	json_t *all;
+
+	assert_non_null(body);
+	snprintf(want, sizeof(want), "%s", body + 4);
+	want[strcspn(want, "\n")] = '\0';
+	if (strncmp(want, begin, strlen(begin)) != 0)
+		fail_msg("/readyz: %s", want);
+	assert_int_equal(ctl("--json", "status"), 0);
+	all = lines();
+	assert_string_equal(text(json_array_get(all, 0), "status"), want);
+	assert_string_equal(text(json_array_get(all, 0), "state"), "running");
+	json_decref(all);
+}
+
 static void copy(void **state)
 {
 	static const char *const extra[] = { "--hold-timeout",
@@ -272,6 +326,10 @@ static void copy(void **state)
 					     "50ms",
 					     "--transfer-call-timeout",
 					     "100ms",
+					     "--health-quarantined",
+					     "1",
+					     "--pool-size",
+					     "4M",
 					     "--engine-slots",
 					     "64",
 					     NULL };
@@ -302,6 +360,7 @@ static void copy(void **state)
 	assert_null(json_object_get(o, "revoke_in_s"));
 	assert_null(json_object_get(o, "ask_in_s"));
 	json_decref(o);
+	same_state("degraded: 65536 bytes of the pool of node ");
 	/* a bug report of it has everything in one place */
 	assert_int_equal(ctl("bugreport", NULL), 0);
 	kvs_rig_assert_has(res.out, who);
@@ -377,6 +436,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 		T(ranks),
+		T(revoked_first),
 		T(copy),
 		T(bugreport),
 #undef T
