@@ -343,23 +343,44 @@ static int kvs_settings_bad(struct kvs_settings_checker *c, unsigned int a,
 			    unsigned int b, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 
+/* The message begins with where each of @of that is no default came from. */
+static int kvs_settings_bad_of(struct kvs_settings_checker *c,
+			       const unsigned int *of, size_t n,
+			       const char *text)
+{
+	char at[512];
+	size_t used = 0;
+	bool any = false;
+
+	if (c->errlen)
+		c->err[0] = '\0';
+	for (size_t i = 0; i < n && used < c->errlen; i++) {
+		kvs_setting_where(c->o, of[i], at, sizeof(at));
+		if (!*at)
+			continue;
+		snprintf(c->err + used, c->errlen - used, "%s%s",
+			 any ? ", " : "", at);
+		used = strnlen(c->err, c->errlen);
+		any = true;
+	}
+	if (used < c->errlen)
+		snprintf(c->err + used, c->errlen - used, "%s%s",
+			 any ? ": " : "", text);
+	return -EINVAL;
+}
+
 /* What is wrong with settings @a and @b, which may be the same one. */
 static int kvs_settings_bad(struct kvs_settings_checker *c, unsigned int a,
 			    unsigned int b, const char *fmt, ...)
 {
-	char at[512], bt[512], text[1024];
+	const unsigned int of[] = { a, b };
+	char text[1024];
 	va_list ap;
 
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	kvs_setting_where(c->o, a, at, sizeof(at));
-	kvs_setting_where(c->o, b, bt, sizeof(bt));
-	if (a == b)
-		bt[0] = '\0';
-	snprintf(c->err, c->errlen, "%s%s%s%s%s", at, *at && *bt ? ", " : "",
-		 bt, *at || *bt ? ": " : "", text);
-	return -EINVAL;
+	return kvs_settings_bad_of(c, of, a == b ? 1 : 2, text);
 }
 
 static int kvs_settings_check_path(struct kvs_settings_checker *c,
@@ -448,16 +469,22 @@ bool kvs_settings_hold_suffices(const struct kvs_settings *s, char *text,
 
 static int kvs_settings_check_hold(struct kvs_settings_checker *c)
 {
-	char text[512];
+	static const unsigned int terms[] = {
+		KVS_SETTING_OF_hold_timeout,
+		KVS_SETTING_OF_hold_assume_propagation,
+		KVS_SETTING_OF_hold_assume_remaining,
+		KVS_SETTING_OF_transfer_call_timeout,
+	};
+	char sum[512], text[640];
 
-	if (kvs_settings_hold_suffices(c->s, text, sizeof(text)) ||
+	if (kvs_settings_hold_suffices(c->s, sum, sizeof(sum)) ||
 	    strcmp(c->s->hold_check, "error"))
 		return 0;
-	return kvs_settings_bad(c, KVS_SETTING_OF_hold_timeout,
-				KVS_SETTING_OF_transfer_call_timeout,
-				"%s: senders that are well would be revoked; "
-				"hold.check = warn allows it",
-				text);
+	snprintf(text, sizeof(text),
+		 "%s: senders that are well would be revoked; hold.check = "
+		 "warn allows it",
+		 sum);
+	return kvs_settings_bad_of(c, terms, KVS_ARRAY_SIZE(terms), text);
 }
 
 static int kvs_settings_check_rdma(struct kvs_settings_checker *c)

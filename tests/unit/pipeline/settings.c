@@ -638,6 +638,26 @@ static void origins(void **state)
 		 "%s:5, option --ctl-socket: engine.socket and ctl.socket",
 		 path);
 	assert_memory_equal(err, want, strlen(want));
+	/* of a sum, every term */
+	kvs_settings_init(&s);
+	memset(&o, 0, sizeof(o));
+	assert_int_equal(kvs_settings_set(&s, "hold.assume_propagation", "1h",
+					  err, sizeof(err)),
+			 0);
+	o.option[KVS_SETTING_OF_hold_assume_propagation] = true;
+	assert_int_equal(kvs_settings_check_origin(&s, &o, err, sizeof(err)),
+			 -EINVAL);
+	snprintf(want, sizeof(want),
+		 "option --hold-assume-propagation: hold.timeout (30s)");
+	assert_memory_equal(err, want, strlen(want));
+	o.option[KVS_SETTING_OF_hold_assume_remaining] = true;
+	o.option[KVS_SETTING_OF_transfer_call_timeout] = true;
+	assert_int_equal(kvs_settings_check_origin(&s, &o, err, sizeof(err)),
+			 -EINVAL);
+	snprintf(want, sizeof(want),
+		 "option --hold-assume-propagation, option "
+		 "--hold-assume-remaining, option --transfer-call-timeout: ");
+	assert_memory_equal(err, want, strlen(want));
 	/* names of options have dashes only */
 	o.option[KVS_SETTING_OF_listen_port_file] = true;
 	assert_string_equal(kvs_setting_where(&o,
