@@ -103,6 +103,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case ARGP_KEY_END:
 		if (b->seeds == b->replay)
 			argp_error(state, "one of --seeds and --replay");
+		if (b->replay && b->json)
+			argp_error(state, "--json is not for --replay: a "
+					  "history is lines of text");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;

@@ -264,6 +264,19 @@ int kvs_sim_batch(const struct kvs_sim_batch *b)
 	return failed || (missing && n >= BATCH_FULL);
 }
 
+/* Without the time of day: two replays of a seed print the same. */
+static void replay_log(enum kvs_log_level level, const char *line, void *arg)
+{
+	static const char *const names[] = {
+		[KVS_LOG_ERR] = "err",	     [KVS_LOG_WARN] = "warn",
+		[KVS_LOG_NOTICE] = "notice", [KVS_LOG_INFO] = "info",
+		[KVS_LOG_DEBUG] = "debug",
+	};
+
+	(void)arg;
+	printf("%s: %s\n", names[level], line);
+}
+
 int kvs_sim_replay(uint64_t seed)
 {
 	struct sim_cover c = { 0 };
@@ -273,6 +286,7 @@ int kvs_sim_replay(uint64_t seed)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	(void)dup2(STDOUT_FILENO, STDERR_FILENO);
 	kvs_log_set_level(KVS_LOG_INFO);
+	kvs_log_set_sink(replay_log, NULL);
 	ret = schedule(seed, &c, true);
 	if (ret)
 		printf("seed %llu failed: %s\n", (unsigned long long)seed,
