@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvstage-bench ttft: command line, and runs side by side. See
- * tools/ttft/ttft.h. */
-#include <argp.h>
+/* kvstage-bench ttft: runs side by side. See tools/ttft/ttft.h. */
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,34 +14,10 @@
 #include "lib/log.h"
 #include "lib/units.h"
 #include "tools/bench.h"
+#include "tools/bench_ttft.h"
 #include "tools/progress.h"
-#include "tools/ttft/ttft.h"
 
-#define EXIT_USAGE 2
-#define LIST_MAX 16u
-#define RUNS_MAX (LIST_MAX * (TTFT_MODES + 2))
-#define JOBS_MAX 64u
-#define REAL_SCALE 10
-#define REAL_TOKEN_BYTES 256u
-#define REAL_REQUESTS 1000u
-#define REAL_PREFILLS 4u /* processes; as fast together as the default */
-#define POOL_UNIT (2ULL << 20) /* bytes; a huge page */
-
-enum pool { POOL_BOTH, POOL_PLANNED, POOL_HALF, POOL_BYTES };
-
-struct args {
-	struct ttft_opts o;
-	bool real;
-	bool modes[TTFT_MODES];
-	double abort[LIST_MAX];
-	unsigned int n_aborts;
-	enum pool pool;
-	uint64_t pool_bytes;
-	unsigned int jobs;
-	bool prefills_given;
-	const char *out;
-	bool json;
-};
+#define RUNS_MAX (TTFT_ABORTS_MAX * (TTFT_MODES + 2))
 
 static volatile sig_atomic_t interrupted;
 
@@ -55,8 +28,8 @@ static void on_signal(int sig)
 
 /* ---- runs ---------------------------------------------------------------- */
 
-static uint64_t planned_pool(const struct args *a, const struct ttft_plan *p,
-			     double abort)
+static uint64_t planned_pool(const struct ttft_args *a,
+			     const struct ttft_plan *p, double abort)
 {
 	const struct ttft_opts *o = &a->o;
 	struct kvs_serving_load l = {
@@ -70,9 +43,22 @@ static uint64_t planned_pool(const struct args *a, const struct ttft_plan *p,
 		.acked = o->acks.dist == TTFT_FAST,
 	};
 
-	if (a->pool == POOL_BYTES)
+	if (o->storm && l.abort < TTFT_STORM_SHARE)
+		l.abort = TTFT_STORM_SHARE;
+	if (a->pool == TTFT_POOL_BYTES)
 		return a->pool_bytes;
 	return kvs_serving_pool(&o->s, &l);
+}
+
+/* Whatever is planned, the longest prompt fits. */
+static uint64_t at_least(const struct ttft_set *s, uint64_t pool)
+{
+	const struct kvs_serving *v = &s->o->s;
+	uint64_t longest = (uint64_t)s->p->max_input + 2 * v->page_size;
+
+	if (pool < longest * v->token_bytes)
+		pool = longest * v->token_bytes;
+	return (pool + TTFT_POOL_UNIT - 1) & ~(TTFT_POOL_UNIT - 1);
 }
 
 static int add(struct ttft_set *s, enum ttft_mode mode, double abort,
@@ -84,13 +70,13 @@ static int add(struct ttft_set *s, enum ttft_mode mode, double abort,
 		return -ENOMEM;
 	r->mode = mode;
 	r->abort = abort;
-	r->host_pool = (half ? pool / 2 : pool) & ~(POOL_UNIT - 1);
+	r->host_pool = half ? at_least(s, pool / 2) : pool;
 	r->half = half;
 	s->run[s->n++] = r;
 	return 0;
 }
 
-static int make_runs(const struct args *a, struct ttft_set *s)
+static int make_runs(const struct ttft_args *a, struct ttft_set *s)
 {
 	int r = 0;
 
@@ -100,12 +86,15 @@ static int make_runs(const struct args *a, struct ttft_set *s)
 	for (unsigned int k = 0; k < a->n_aborts; k++) {
 		uint64_t pool = planned_pool(a, s->p, a->abort[k]);
 
+		pool = a->pool == TTFT_POOL_BYTES ? pool & ~(TTFT_POOL_UNIT - 1)
+						  : at_least(s, pool);
+
 		for (int m = 0; m < TTFT_MODES && !r; m++) {
 			if (!a->modes[m])
 				continue;
 			r = add(s, (enum ttft_mode)m, a->abort[k], pool,
-				a->pool == POOL_HALF);
-			if (a->pool == POOL_BOTH && !r &&
+				a->pool == TTFT_POOL_HALF);
+			if (a->pool == TTFT_POOL_BOTH && !r &&
 			    (m == TTFT_STAGED || m == TTFT_AUTO))
 				r = add(s, (enum ttft_mode)m, a->abort[k], pool,
 					true);
@@ -114,7 +103,7 @@ static int make_runs(const struct args *a, struct ttft_set *s)
 	return r;
 }
 
-static int run_one(const struct args *a, const struct ttft_plan *p,
+static int run_one(const struct ttft_args *a, const struct ttft_plan *p,
 		   struct ttft_run *r)
 {
 	int ret = a->real ? ttft_real(&a->o, p, r) : ttft_virtual(&a->o, p, r);
@@ -126,7 +115,7 @@ static int run_one(const struct args *a, const struct ttft_plan *p,
 	return ret;
 }
 
-static pid_t begin(const struct args *a, const struct ttft_plan *p,
+static pid_t begin(const struct ttft_args *a, const struct ttft_plan *p,
 		   struct ttft_run *r)
 {
 	pid_t parent = getpid(), pid;
@@ -167,7 +156,7 @@ static void buried(struct ttft_run *r, int status)
 		 status);
 }
 
-static int conduct(const struct args *a, const struct ttft_set *s)
+static int conduct(const struct ttft_args *a, const struct ttft_set *s)
 {
 	const struct timespec nap = { .tv_nsec = 20000000 };
 	pid_t pid[RUNS_MAX] = { 0 };
@@ -208,7 +197,7 @@ static int conduct(const struct args *a, const struct ttft_set *s)
 	return ret;
 }
 
-static int report(const struct args *a, const struct ttft_set *s)
+static int report(const struct ttft_args *a, const struct ttft_set *s)
 {
 	int r;
 
@@ -230,7 +219,7 @@ static int report(const struct args *a, const struct ttft_set *s)
 	return r;
 }
 
-static void announce(const struct args *a, const struct ttft_set *s)
+static void announce(const struct ttft_args *a, const struct ttft_set *s)
 {
 	const struct kvs_serving *v = &a->o.s;
 	char pool[KVS_UNITS_BUF];
@@ -248,11 +237,11 @@ static void announce(const struct args *a, const struct ttft_set *s)
 		v->prefills, v->prefill_rate, (double)v->link_rate / 1e9,
 		(double)v->h2d_rate / 1e9,
 		kvs_format_size(planned_pool(a, s->p, a->abort[0]), pool),
-		a->pool == POOL_BYTES ? "" : " as planned",
+		a->pool == TTFT_POOL_BYTES ? "" : " as planned",
 		(double)v->hold_timeout / 1e9);
 }
 
-static int bench(const struct args *a)
+static int bench(const struct ttft_args *a)
 {
 	struct sigaction sa = { .sa_handler = on_signal };
 	struct ttft_set s = { .o = &a->o,
@@ -282,523 +271,11 @@ static int bench(const struct args *a)
 	return r;
 }
 
-/* ---- command line -------------------------------------------------------- */
-
-enum {
-	KEY_CLOCK = 256,
-	KEY_TRACE,
-	KEY_MODEL,
-	KEY_REQUESTS,
-	KEY_MAX_INPUT,
-	KEY_SPEED,
-	KEY_SEED,
-	KEY_ABORT,
-	KEY_WHEN,
-	KEY_ACKS,
-	KEY_HOLD,
-	KEY_CRASH,
-	KEY_STORM,
-	KEY_MODES,
-	KEY_POOL,
-	KEY_DEVICE,
-	KEY_PREFILLS,
-	KEY_RATE,
-	KEY_CHUNK,
-	KEY_LINK,
-	KEY_LATENCY,
-	KEY_H2D,
-	KEY_STEP,
-	KEY_STEP_EACH,
-	KEY_THRESHOLD,
-	KEY_BUFFERS,
-	KEY_TOKEN_BYTES,
-	KEY_JOBS,
-	KEY_SCALE,
-	KEY_OUT,
-	KEY_BREAK,
-};
-
-static const struct argp_option options[] = {
-	{ NULL, 0, NULL, 0, "What is run:", 1 },
-	{ "clock", KEY_CLOCK, "KIND", 0,
-	  "virtual (default): one process, no bytes, as fast as it can; real: "
-	  "processes on loopback",
-	  1 },
-	{ "modes", KEY_MODES, "LIST", 0,
-	  "Of direct, staged, auto, ideal (default: all)", 1 },
-	{ "trace", KEY_TRACE, "FILE", 0,
-	  "Requests, as Mooncake traces have them (default: an hour is "
-	  "generated)",
-	  1 },
-	{ "requests", KEY_REQUESTS, "N", 0, "The first N of them", 1 },
-	{ "max-input", KEY_MAX_INPUT, "TOKENS", 0, "Cut longer prompts", 1 },
-	{ "speed", KEY_SPEED, "X", 0, "Arrivals X times as fast", 1 },
-	{ "seed", KEY_SEED, "N", 0, "Of all that is drawn (default 1)", 1 },
-	{ "scale", KEY_SCALE, "X", 0,
-	  "Real clock: all that takes time is X times as fast (default 10)",
-	  1 },
-	{ NULL, 0, NULL, 0, "Pressure:", 2 },
-	{ "abort", KEY_ABORT, "LIST", 0,
-	  "Share of requests that are given up (default 0.3); runs are made "
-	  "for each of a list",
-	  2 },
-	{ "abort-when", KEY_WHEN, "W", 0,
-	  "uniform (default), early or late in their prefill", 2 },
-	{ "acks", KEY_ACKS, "A", 0,
-	  "Acknowledgements of these: fast, lost (default), or slow:5s, "
-	  "slow:1s-10s, slow:exp:3s",
-	  2 },
-	{ "hold", KEY_HOLD, "TIME", 0, "hold.timeout (default 30s)", 2 },
-	{ "sender-crash", KEY_CRASH, "N", 0,
-	  "An instance dies N times an hour, for 10 s", 2 },
-	{ "storm", KEY_STORM, NULL, 0,
-	  "From minute 10 to 20, 60 % of the requests of 12 instances are "
-	  "given up",
-	  2 },
-	{ NULL, 0, NULL, 0, "The cluster:", 3 },
-	{ "model", KEY_MODEL, "NAME", 0, "Preset (default glm-5)", 3 },
-	{ "host-pool", KEY_POOL, "SIZE", 0,
-	  "planned, half of that, both (default), or a size", 3 },
-	{ "device-tokens", KEY_DEVICE, "N", 0, "KV pool (default 681280)", 3 },
-	{ "prefills", KEY_PREFILLS, "N", 0, "Instances (default 12)", 3 },
-	{ "prefill-rate", KEY_RATE, "N", 0,
-	  "Tokens/s of an instance (default 16000)", 3 },
-	{ "prefill-chunk", KEY_CHUNK, "N", 0, "Tokens (default 8192)", 3 },
-	{ "link", KEY_LINK, "SIZE", 0, "Bytes/s of an instance (default 25GB)",
-	  3 },
-	{ "latency", KEY_LATENCY, "TIME", 0, "One way (default 10us)", 3 },
-	{ "h2d", KEY_H2D, "SIZE", 0, "Bytes/s (default 50GB)", 3 },
-	{ "step", KEY_STEP, "TIME", 0, "A decode step (default 20ms)", 3 },
-	{ "step-request", KEY_STEP_EACH, "TIME", 0,
-	  "More for each request of the batch (default 35us)", 3 },
-	{ "threshold", KEY_THRESHOLD, "X", 0,
-	  "Device use from which auto stages (default 0.5)", 3 },
-	{ "buffers", KEY_BUFFERS, "N", 0,
-	  "Lay the layers together into N buffers (default 1); 0: as the "
-	  "model has them",
-	  3 },
-	{ "token-bytes", KEY_TOKEN_BYTES, "N", 0,
-	  "Bytes a token, instead of the model's", 3 },
-	{ NULL, 0, NULL, 0, "Output:", 4 },
-	{ "json", 'j', NULL, 0, "One JSON object for each run", 4 },
-	{ "out", KEY_OUT, "DIR", 0,
-	  "Also write what kvstage-bench report draws", 4 },
-	{ "jobs", KEY_JOBS, "N", 0,
-	  "Runs at a time (default: as many as CPUs; real: 1)", 4 },
-	{ "break", KEY_BREAK, "WHAT", OPTION_HIDDEN, "", 4 },
-	{ 0 }
-};
-
-static int parse_number(const char *arg, double min, double max, double *ret)
-{
-	char *end;
-	double v;
-
-	errno = 0;
-	v = strtod(arg, &end);
-	if (errno || end == arg || *end || !(v >= min && v <= max))
-		return -EINVAL;
-	*ret = v;
-	return 0;
-}
-
-static void need_number(struct argp_state *st, const char *name,
-			const char *arg, double min, double max, double *ret)
-{
-	if (parse_number(arg, min, max, ret))
-		argp_error(st, "--%s %s: from %g to %g", name, arg, min, max);
-}
-
-static uint64_t need_u64(struct argp_state *st, const char *name,
-			 const char *arg, uint64_t min, uint64_t max)
-{
-	uint64_t v = 0;
-
-	if (kvs_parse_u64(arg, &v) || v < min || v > max)
-		argp_error(st, "--%s %s: from %" PRIu64 " to %" PRIu64, name,
-			   arg, min, max);
-	return v;
-}
-
-static uint64_t need_time(struct argp_state *st, const char *name,
-			  const char *arg, uint64_t min)
-{
-	uint64_t v = 0;
-
-	if (kvs_parse_duration(arg, &v) || v < min ||
-	    v > 86400 * KVS_NSEC_PER_SEC)
-		argp_error(st, "--%s %s: a time such as 500ms or 30s", name,
-			   arg);
-	return v;
-}
-
-static uint64_t need_size(struct argp_state *st, const char *name,
-			  const char *arg, uint64_t min)
-{
-	uint64_t v = 0;
-
-	if (kvs_parse_size(arg, &v) || v < min || v > 1ULL << 50)
-		argp_error(st, "--%s %s: a size such as 100GB", name, arg);
-	return v;
-}
-
-static int parse_slow(char *text, struct ttft_acks *a)
-{
-	char *dash = strchr(text, '-');
-
-	a->dist = TTFT_FIXED;
-	if (!strncmp(text, "exp:", 4)) {
-		a->dist = TTFT_EXP;
-		text += 4;
-	} else if (dash) {
-		*dash = '\0';
-		a->dist = TTFT_BETWEEN;
-		if (kvs_parse_duration(dash + 1, &a->b))
-			return -EINVAL;
-	}
-	if (kvs_parse_duration(text, &a->a) || !a->a ||
-	    (a->dist == TTFT_BETWEEN && a->b < a->a))
-		return -EINVAL;
-	return 0;
-}
-
-static void parse_acks(char *arg, struct args *a, struct argp_state *st)
-{
-	struct ttft_acks *k = &a->o.acks;
-	char text[64];
-
-	a->o.acks_text = arg;
-	if (!strcmp(arg, "fast")) {
-		k->dist = TTFT_FAST;
-		return;
-	}
-	if (!strcmp(arg, "lost")) {
-		k->dist = TTFT_LOST;
-		return;
-	}
-	if (!strncmp(arg, "slow:", 5) && strlen(arg) < sizeof(text)) {
-		snprintf(text, sizeof(text), "%s", arg + 5);
-		if (!parse_slow(text, k))
-			return;
-	}
-	argp_error(st,
-		   "--acks %s: fast, lost, slow:TIME, slow:TIME-TIME or "
-		   "slow:exp:TIME",
-		   arg);
-}
-
-static void parse_modes(const char *arg, struct args *a, struct argp_state *st)
-{
-	char buf[128], *save = NULL, *w;
-	int m = TTFT_MODES;
-
-	memset(a->modes, 0, sizeof(a->modes));
-	snprintf(buf, sizeof(buf), "%s", arg);
-	for (w = strtok_r(buf, ",", &save); w; w = strtok_r(NULL, ",", &save)) {
-		for (m = 0; m < TTFT_MODES; m++)
-			if (!strcmp(w, ttft_mode_name[m]))
-				break;
-		if (m == TTFT_MODES)
-			break;
-		a->modes[m] = true;
-	}
-	if (m == TTFT_MODES)
-		argp_error(st, "--modes %s: of direct, staged, auto, ideal",
-			   arg);
-}
-
-static void parse_abort(const char *arg, struct args *a, struct argp_state *st)
-{
-	char buf[256], *save = NULL, *w;
-	bool bad = strlen(arg) >= sizeof(buf);
-
-	a->n_aborts = 0;
-	snprintf(buf, sizeof(buf), "%s", arg);
-	for (w = strtok_r(buf, ",", &save); w && !bad;
-	     w = strtok_r(NULL, ",", &save))
-		bad = a->n_aborts == LIST_MAX ||
-		      parse_number(w, 0, 0.99, &a->abort[a->n_aborts++]);
-	if (bad || !a->n_aborts)
-		argp_error(st, "--abort %s: up to %u shares from 0 to 0.99",
-			   arg, LIST_MAX);
-}
-
-static void parse_when(const char *arg, struct args *a, struct argp_state *st)
-{
-	if (!strcmp(arg, "uniform"))
-		a->o.when = TTFT_UNIFORM;
-	else if (!strcmp(arg, "early"))
-		a->o.when = TTFT_EARLY;
-	else if (!strcmp(arg, "late"))
-		a->o.when = TTFT_LATE;
-	else
-		argp_error(st, "--abort-when %s: uniform, early or late", arg);
-}
-
-static void parse_pool(const char *arg, struct args *a, struct argp_state *st)
-{
-	if (!strcmp(arg, "both"))
-		a->pool = POOL_BOTH;
-	else if (!strcmp(arg, "planned"))
-		a->pool = POOL_PLANNED;
-	else if (!strcmp(arg, "half"))
-		a->pool = POOL_HALF;
-	else {
-		a->pool = POOL_BYTES;
-		a->pool_bytes = need_size(st, "host-pool", arg, POOL_UNIT);
-	}
-}
-
-static error_t parse_run(int key, char *arg, struct args *a,
-			 struct argp_state *st)
-{
-	struct ttft_opts *o = &a->o;
-
-	switch (key) {
-	case KEY_CLOCK:
-		a->real = !strcmp(arg, "real");
-		if (!a->real && strcmp(arg, "virtual"))
-			argp_error(st, "--clock %s: real or virtual", arg);
-		return 0;
-	case KEY_MODES:
-		parse_modes(arg, a, st);
-		return 0;
-	case KEY_TRACE:
-		o->trace = arg;
-		return 0;
-	case KEY_REQUESTS:
-		o->requests = need_u64(st, "requests", arg, 1, 1000000);
-		return 0;
-	case KEY_MAX_INPUT:
-		o->max_input = (uint32_t)need_u64(st, "max-input", arg, 1,
-						  KVS_TOKENS_MAX);
-		return 0;
-	case KEY_SPEED:
-		need_number(st, "speed", arg, 0.01, 1000, &o->speed);
-		return 0;
-	case KEY_SCALE:
-		need_number(st, "scale", arg, 0.1, 1000, &o->scale);
-		return 0;
-	case KEY_SEED:
-		o->seed = need_u64(st, "seed", arg, 0, UINT64_MAX);
-		return 0;
-	case 'j':
-		a->json = true;
-		return 0;
-	case KEY_OUT:
-		a->out = arg;
-		return 0;
-	case KEY_JOBS:
-		a->jobs = (unsigned int)need_u64(st, "jobs", arg, 1, JOBS_MAX);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static error_t parse_pressure(int key, char *arg, struct args *a,
-			      struct argp_state *st)
-{
-	struct ttft_opts *o = &a->o;
-
-	switch (key) {
-	case KEY_ABORT:
-		parse_abort(arg, a, st);
-		return 0;
-	case KEY_WHEN:
-		parse_when(arg, a, st);
-		return 0;
-	case KEY_ACKS:
-		parse_acks(arg, a, st);
-		return 0;
-	case KEY_HOLD:
-		o->s.hold_timeout =
-			need_time(st, "hold", arg, KVS_NSEC_PER_MSEC);
-		return 0;
-	case KEY_CRASH:
-		need_number(st, "sender-crash", arg, 0, 1000, &o->crashes);
-		return 0;
-	case KEY_STORM:
-		o->storm = true;
-		return 0;
-	case KEY_BREAK:
-		/* what the benchmark shows of a build that is wrong */
-		if (strcmp(arg, "hold-in-device") != 0)
-			argp_error(st, "--break %s: hold-in-device", arg);
-		o->hold_in_device = true;
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static error_t parse_cluster(int key, char *arg, struct args *a,
-			     struct argp_state *st)
-{
-	struct kvs_serving *s = &a->o.s;
-
-	switch (key) {
-	case KEY_MODEL:
-		a->o.model = arg;
-		return 0;
-	case KEY_POOL:
-		parse_pool(arg, a, st);
-		return 0;
-	case KEY_DEVICE:
-		s->device_tokens =
-			need_u64(st, "device-tokens", arg, 64, 1ULL << 32);
-		return 0;
-	case KEY_PREFILLS:
-		a->prefills_given = true;
-		s->prefills = (uint32_t)need_u64(st, "prefills", arg, 1, 256);
-		return 0;
-	case KEY_RATE:
-		need_number(st, "prefill-rate", arg, 1, 1e9, &s->prefill_rate);
-		return 0;
-	case KEY_CHUNK:
-		s->prefill_chunk = (uint32_t)need_u64(st, "prefill-chunk", arg,
-						      1, KVS_TOKENS_MAX);
-		return 0;
-	case KEY_LINK:
-		s->link_rate = need_size(st, "link", arg, 1000);
-		return 0;
-	case KEY_LATENCY:
-		s->link_latency = need_time(st, "latency", arg, 1);
-		return 0;
-	case KEY_H2D:
-		s->h2d_rate = need_size(st, "h2d", arg, 1000);
-		return 0;
-	case KEY_STEP:
-		s->step_base = need_time(st, "step", arg, 1000);
-		return 0;
-	case KEY_STEP_EACH:
-		s->step_request = need_time(st, "step-request", arg, 0);
-		return 0;
-	case KEY_THRESHOLD:
-		need_number(st, "threshold", arg, 0, 1, &a->o.threshold);
-		return 0;
-	case KEY_BUFFERS:
-		a->o.buffers = (uint32_t)need_u64(st, "buffers", arg, 0,
-						  KVS_LAYOUT_BUFFERS_MAX);
-		return 0;
-	case KEY_TOKEN_BYTES:
-		a->o.token_bytes =
-			need_u64(st, "token-bytes", arg, 1, 1u << 24);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static uint64_t faster(uint64_t ns, double by)
-{
-	uint64_t v = (uint64_t)((double)ns / by);
-
-	return ns && !v ? 1 : v;
-}
-
-/* The real clock: fewer bytes, all of them really moved, and faster, so that
- * it ends in minutes. What is in proportion stays so. */
-static void scale_down(struct args *a)
-{
-	struct ttft_opts *o = &a->o;
-	struct kvs_serving *s = &o->s;
-	double bytes = (double)s->token_bytes;
-
-	if (!a->prefills_given) {
-		s->prefill_rate *= (double)s->prefills / REAL_PREFILLS;
-		s->prefills = REAL_PREFILLS;
-	}
-	o->speed *= o->scale;
-	s->prefill_rate *= o->scale;
-	s->step_base = faster(s->step_base, o->scale);
-	s->step_request = faster(s->step_request, o->scale);
-	s->hold_timeout = faster(s->hold_timeout, o->scale);
-	o->acks.a = faster(o->acks.a, o->scale);
-	o->acks.b = faster(o->acks.b, o->scale);
-	if (!o->token_bytes)
-		o->token_bytes = REAL_TOKEN_BYTES;
-	if (!o->requests)
-		o->requests = REAL_REQUESTS;
-	s->h2d_rate = (uint64_t)((double)s->h2d_rate * o->scale *
-				 (double)o->token_bytes / bytes) +
-		      1;
-	if (a->pool == POOL_BOTH)
-		a->pool = POOL_PLANNED;
-}
-
-/* What the options say together. */
-static void check(struct args *a, struct argp_state *st)
-{
-	struct ttft_opts *o = &a->o;
-	char err[256];
-
-	if (kvs_serving_model(&o->s, o->model, err, sizeof(err)))
-		argp_error(st, "--model %s", err);
-	if (a->real)
-		scale_down(a);
-	else
-		o->scale = 1;
-	if (o->token_bytes)
-		o->s.token_bytes = o->token_bytes;
-	if (o->s.prefill_chunk % o->s.page_size)
-		argp_error(st,
-			   "--prefill-chunk %u: not a multiple of the "
-			   "page size, %u",
-			   o->s.prefill_chunk, o->s.page_size);
-	if (a->real && o->crashes > 0)
-		argp_error(st, "--sender-crash: needs --clock virtual");
-}
-
-static error_t parse(int key, char *arg, struct argp_state *st)
-{
-	struct args *a = st->input;
-	error_t r;
-
-	if (key == ARGP_KEY_END) {
-		check(a, st);
-		return 0;
-	}
-	r = parse_run(key, arg, a, st);
-	if (r == ARGP_ERR_UNKNOWN)
-		r = parse_pressure(key, arg, a, st);
-	if (r == ARGP_ERR_UNKNOWN)
-		r = parse_cluster(key, arg, a, st);
-	return r;
-}
-
 int kvs_bench_ttft(int argc, char **argv)
 {
-	const struct argp argp = {
-		.options = options,
-		.parser = parse,
-		.doc = "Time to first token while requests are given up and "
-		       "their memory is held, for several ways to receive.",
-	};
-	struct args a = {
-		.o = {
-			.model = "glm-5",
-			.speed = 1,
-			.seed = 1,
-			.acks = { .dist = TTFT_LOST },
-			.acks_text = "lost",
-			.threshold = 0.5,
-			.buffers = 1,
-			.scale = REAL_SCALE,
-		},
-		.modes = { true, true, true, true },
-		.abort = { 0.3 },
-		.n_aborts = 1,
-	};
-	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	struct ttft_args a;
 
-	kvs_serving_defaults(&a.o.s);
-	argp_err_exit_status = EXIT_USAGE;
-	argp_parse(&argp, argc, argv, 0, NULL, &a);
-	if (!a.jobs)
-		a.jobs = a.real || cpus < 1 ? 1 : (unsigned int)cpus;
-	if (a.jobs > JOBS_MAX)
-		a.jobs = JOBS_MAX;
+	ttft_args_parse(argc, argv, &a);
 	kvs_log_set_level(KVS_LOG_ERR);
 	return bench(&a) ? EXIT_FAILURE : EXIT_SUCCESS;
 }

