@@ -209,10 +209,12 @@ void fv_forgive(void);
  * @times: how many in a row from there
  * @err: errno
  *
- * The last plan counts; @times 0 takes it back.
+ * One plan for each call and one for FV_ANY; a new one takes its place.
  */
 void fv_fail(enum fv_call c, uint64_t nth, uint64_t times, int err);
-/* Did the plan strike? */
+/* No plans any more. */
+void fv_heal(void);
+/* Calls that failed by plan since the last fv_fail(). */
 uint64_t fv_failed(void);
 /* The next @n flush completions are not written. */
 void fv_lose_flushes(uint64_t n);

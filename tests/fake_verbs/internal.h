@@ -202,7 +202,6 @@ struct fv_flight {
 };
 
 struct fv_plan {
-	enum fv_call call;
 	uint64_t nth;
 	uint64_t times;
 	int err;
@@ -214,7 +213,7 @@ struct fv_world {
 	bool begun;
 	struct kvs_list devices;
 	struct kvs_list flights;
-	struct fv_plan plan;
+	struct fv_plan plan[FV_CALLS_MAX + 1]; /* by call; FV_ANY */
 	uint64_t failed;
 	uint64_t lose_flushes;
 	uint64_t hold_nth;

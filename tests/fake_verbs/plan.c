@@ -62,14 +62,9 @@ void fv_violation(const char *fmt, ...)
 	fputc('\n', stderr);
 }
 
-int fv_enter(enum fv_call c)
+static int strike(struct fv_plan *p)
 {
-	struct fv_plan *p = &fv_w.plan;
-
-	fv_w.calls[c]++;
-	if (calls[c].any)
-		fv_w.calls_any++;
-	if (!p->times || !calls[c].any || (p->call != FV_ANY && p->call != c))
+	if (!p->times)
 		return 0;
 	if (p->nth > 1) {
 		p->nth--;
@@ -78,6 +73,18 @@ int fv_enter(enum fv_call c)
 	p->times--;
 	fv_w.failed++;
 	return p->err;
+}
+
+int fv_enter(enum fv_call c)
+{
+	int rc;
+
+	fv_w.calls[c]++;
+	if (!calls[c].any)
+		return 0;
+	fv_w.calls_any++;
+	rc = strike(&fv_w.plan[c]);
+	return rc ? rc : strike(&fv_w.plan[FV_ANY]);
 }
 
 bool fv_wait_acked(const unsigned int *acked, const unsigned int *given,
@@ -103,7 +110,7 @@ void fv_begin(void)
 	KVS_ASSERT(!fv_w.begun);
 	kvs_list_init(&fv_w.devices);
 	kvs_list_init(&fv_w.flights);
-	memset(&fv_w.plan, 0, sizeof(fv_w.plan));
+	memset(fv_w.plan, 0, sizeof(fv_w.plan));
 	memset(&fv_w.live, 0, sizeof(fv_w.live));
 	memset(&fv_w.counts, 0, sizeof(fv_w.counts));
 	memset(fv_w.calls, 0, sizeof(fv_w.calls));
@@ -235,13 +242,19 @@ void fv_forgive(void)
 void fv_fail(enum fv_call c, uint64_t nth, uint64_t times, int err)
 {
 	fv_lock();
-	fv_w.plan = (struct fv_plan){
-		.call = c,
+	fv_w.plan[c] = (struct fv_plan){
 		.nth = nth,
 		.times = times,
 		.err = err,
 	};
 	fv_w.failed = 0;
+	fv_unlock();
+}
+
+void fv_heal(void)
+{
+	fv_lock();
+	memset(fv_w.plan, 0, sizeof(fv_w.plan));
 	fv_unlock();
 }
 

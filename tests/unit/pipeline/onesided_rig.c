@@ -192,9 +192,7 @@ void os_try_connect(struct os_rig *g, unsigned int writer)
 	struct os_writer *w = &g->w[writer];
 	struct kvs_conn *c;
 
-	assert_int_equal(kvs_loop_connect(w->t, "front", KVS_CONN_DATA,
-					  &writer_ops, w, &c),
-			 0);
+	assert_int_equal(g->net->connect(g, w->t, &writer_ops, w, &c), 0);
 	os_run(g, 0);
 }
 
@@ -217,7 +215,7 @@ static void writers_start(struct os_rig *g, const char *peer)
 		w->g = g;
 		w->number = i;
 		w->acks = true;
-		assert_int_equal(kvs_loop_create(g->f, name, &w->t), 0);
+		assert_int_equal(g->net->create(g, name, &w->t), 0);
 		assert_int_equal(
 			kvs_node_session_add(&g->n, OS_SESSION + i, peer, rank,
 					     KVS_CAP_GENERATION |
@@ -247,21 +245,55 @@ static void make_layout(struct os_rig *g)
 	g->layout.buffers = g->buffers;
 }
 
-void os_up(struct os_rig *g, unsigned int pages, unsigned int n_ranks,
-	   const struct kvs_loop_plan *plan)
-{
-	struct kvs_fabric_opts fo = { .seed = 1, .one_sided = true };
-	struct kvs_listener *l;
-	struct kvs_transport *t;
-	char err[256];
+/* ---- the network: loop ---- */
 
+static int loop_create(struct os_rig *g, const char *name,
+		       struct kvs_transport **ret)
+{
+	return kvs_loop_create(g->f, name, ret);
+}
+
+static int loop_listen(struct os_rig *g, struct kvs_transport *t,
+		       int (*accepted)(struct kvs_conn *c, void *arg))
+{
+	struct kvs_listener *l;
+
+	return kvs_loop_listen(t, accepted, g, &l);
+}
+
+static int loop_connect(struct os_rig *g, struct kvs_transport *t,
+			const struct kvs_conn_ops *ops, void *user,
+			struct kvs_conn **ret)
+{
+	(void)g;
+	return kvs_loop_connect(t, "front", KVS_CONN_DATA, ops, user, ret);
+}
+
+static uint64_t loop_next(const struct os_rig *g)
+{
+	return kvs_fabric_next(g->f);
+}
+
+static const struct os_net os_loop = {
+	.create = loop_create,
+	.listen = loop_listen,
+	.connect = loop_connect,
+	.next = loop_next,
+	.turns = 8,
+};
+
+static void prepare(struct os_rig *g)
+{
 	kvs_log_set_level(KVS_LOG_ERR);
 	memset(g, 0, sizeof(*g));
 	kvs_vclock_init(&g->clock, KVS_NSEC_PER_SEC);
-	fo.clock = &g->clock.clk;
-	if (plan)
-		fo.plan = *plan;
-	assert_int_equal(kvs_fabric_create(&fo, &g->f), 0);
+}
+
+static void start(struct os_rig *g, unsigned int pages, unsigned int n_ranks)
+{
+	struct kvs_transport *t;
+	char err[256];
+
 	kvs_settings_init(&g->set);
 	g->set.extent_tokens = OS_EXTENT * OS_PAGE_TOKENS;
 	g->region.size = (uint64_t)pages * OS_PAGE;
@@ -271,16 +303,38 @@ void os_up(struct os_rig *g, unsigned int pages, unsigned int n_ranks,
 	g->n.region = &g->region;
 	g->n.up = &os_node_up;
 	g->n.up_arg = g;
-	assert_int_equal(kvs_loop_create(g->f, "node", &t), 0);
+	assert_int_equal(g->net->create(g, "node", &t), 0);
 	assert_int_equal(kvs_node_init(&g->n, &g->set, &g->clock.clk, t, 7, err,
 				       sizeof(err)),
 			 0);
-	assert_int_equal(kvs_loop_create(g->f, "front", &g->front), 0);
-	assert_int_equal(kvs_loop_listen(g->front, front_accept, g, &l), 0);
+	assert_int_equal(g->net->create(g, "front", &g->front), 0);
+	assert_int_equal(g->net->listen(g, g->front, front_accept), 0);
 	make_layout(g);
 	assert_int_equal(kvs_node_engine_add(&g->n, OS_ENGINE, &g->layout), 0);
 	g->n_ranks = n_ranks;
 	writers_start(g, "p");
+}
+
+void os_up(struct os_rig *g, unsigned int pages, unsigned int n_ranks,
+	   const struct kvs_loop_plan *plan)
+{
+	struct kvs_fabric_opts fo = { .seed = 1, .one_sided = true };
+
+	prepare(g);
+	g->net = &os_loop;
+	fo.clock = &g->clock.clk;
+	if (plan)
+		fo.plan = *plan;
+	assert_int_equal(kvs_fabric_create(&fo, &g->f), 0);
+	start(g, pages, n_ranks);
+}
+
+void os_up_on(struct os_rig *g, const struct os_net *net, unsigned int pages,
+	      unsigned int n_ranks)
+{
+	prepare(g);
+	g->net = net;
+	start(g, pages, n_ranks);
 }
 
 void os_down(struct os_rig *g)
@@ -299,17 +353,22 @@ void os_end(struct os_rig *g)
 	for (unsigned int i = 0; i < g->n_writers; i++)
 		kvs_transport_destroy(g->w[i].t);
 	kvs_transport_destroy(g->front);
-	kvs_fabric_destroy(g->f);
+	if (g->f)
+		kvs_fabric_destroy(g->f);
 	free(g->region.base);
 }
 
-static void turn(struct os_rig *g)
+/* Return: events, but for the node's own. */
+static int turn(struct os_rig *g)
 {
+	int n;
+
 	kvs_node_turn(&g->n, 0);
-	kvs_transport_poll(g->front, 0);
+	n = kvs_transport_poll(g->front, 0);
 	for (unsigned int i = 0; i < g->n_writers; i++)
 		if (g->w[i].t)
-			kvs_transport_poll(g->w[i].t, 0);
+			n += kvs_transport_poll(g->w[i].t, 0);
+	return n;
 }
 
 void os_run(struct os_rig *g, uint64_t ns)
@@ -319,10 +378,11 @@ void os_run(struct os_rig *g, uint64_t ns)
 
 	for (;;) {
 		/* posts and answers of this moment, each in a turn */
-		for (unsigned int i = 0; i < 8; i++)
-			turn(g);
+		for (unsigned int i = 0; i < g->net->turns; i++)
+			if (turn(g) && g->net->until_idle)
+				i = 0;
 		now = kvs_clock_now(&g->clock.clk);
-		next = kvs_fabric_next(g->f);
+		next = g->net->next(g);
 		if (kvs_worker_next(g->n.worker) < next)
 			next = kvs_worker_next(g->n.worker);
 		if (next > end)

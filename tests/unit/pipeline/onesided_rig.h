@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A node of the daemon on the loop transport's one-sided mode, under a virtual
- * clock, and writers that do only what a test tells them: they write to
- * granted memory, or say that they did, at moments of the test's choice.
+ * A node of the daemon on the loop transport's one-sided mode, or on another
+ * one-sided transport (struct os_net), under a virtual clock, and writers that
+ * do only what a test tells them: they write to granted memory, or say that
+ * they did, at moments of the test's choice.
  *
  * Two layers of K and V, a page of 1 KiB in each; extents of 16 pages.
  */
@@ -60,10 +61,26 @@ struct os_room {
 	unsigned int first; /* writer that is its rank 0 */
 };
 
+/* What the transports are, and how they meet. */
+struct os_net {
+	int (*create)(struct os_rig *g, const char *name,
+		      struct kvs_transport **ret);
+	int (*listen)(struct os_rig *g, struct kvs_transport *t,
+		      int (*accepted)(struct kvs_conn *c, void *arg));
+	int (*connect)(struct os_rig *g, struct kvs_transport *t,
+		       const struct kvs_conn_ops *ops, void *user,
+		       struct kvs_conn **ret);
+	/* ns; when something may be due */
+	uint64_t (*next)(const struct os_rig *g);
+	unsigned int turns; /* at each moment */
+	bool until_idle; /* so many without an event */
+};
+
 struct os_rig {
 	struct kvs_settings set;
 	struct kvs_vclock clock;
-	struct kvs_fabric *f;
+	const struct os_net *net;
+	struct kvs_fabric *f; /* loop only */
 	struct kvs_region region;
 	struct kvs_node n;
 	struct kvs_transport *front; /* takes connections */
@@ -83,6 +100,9 @@ struct os_rig {
  * changed in g->n.settings afterwards. @plan may be NULL. */
 void os_up(struct os_rig *g, unsigned int pages, unsigned int n_ranks,
 	   const struct kvs_loop_plan *plan);
+/* The same on another network. */
+void os_up_on(struct os_rig *g, const struct os_net *net, unsigned int pages,
+	      unsigned int n_ranks);
 /* As many ranks of another peer, for rooms with os_admit_of(). */
 void os_second_peer(struct os_rig *g);
 /* One more data connection of a writer; what it does from here on is on it,

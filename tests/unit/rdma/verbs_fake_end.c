@@ -235,7 +235,7 @@ static void not_deregistered(void **state)
 	vgrant_close(e.r, &e.v);
 	assert_int_equal(e.v.close_status, 0);
 	assert_int_equal(e.v.proof, KVS_GRANT_TORN_DOWN);
-	fv_fail(FV_ANY, 0, 0, 0);
+	fv_heal();
 	finish(&e, true);
 }
 
@@ -255,7 +255,7 @@ static void stuck_key_is_nobodys(void **state)
 	vrig_until(e.r, e.p.near.closed && e.p.far.closed);
 	vgrant_close(e.r, &e.v);
 	assert_int_equal(e.v.proof, KVS_GRANT_TORN_DOWN);
-	fv_fail(FV_ANY, 0, 0, 0);
+	fv_heal();
 	vd_connect(e.r, &e.p, OWNER);
 	assert_int_equal(vside_write(&e.p.near, &w, e.src, 64, &stuck, 0), 0);
 	vrig_until(e.r, w.done && e.p.far.closed);

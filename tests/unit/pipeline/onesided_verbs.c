@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rooms over the verbs transport, on devices of the double: what
+ * tests/unit/pipeline/onesided.c claims over loop, with the keys, the late
+ * writes and the failures of a device:
+ *  - READY with every byte, by one to three ranks;
+ *  - a write that comes after an aborted room's memory is free changes no byte
+ *    of it, and costs its writer the connection, not other peers' rooms;
+ *  - where a registration cannot be taken back, the connections go, flushes or
+ *    not; where a queue pair cannot be destroyed either, the memory is nobody's
+ *    until it can (kvcache-ai/Mooncake#1903, ai-dynamo/nixl#2044,
+ *    spdk/spdk#3859);
+ *  - out of registrations, a room fails before it has anything.
+ *
+ * The transport's blocking calls run at once, as where no thread can be made:
+ * what happens is the same each time.
+ */
+#include "tests/unit/pipeline/onesided_rig.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "lib/log.h"
+#include "rdma/verbs.h"
+#include "tests/fake_verbs/fake_verbs.h"
+
+#define PAGES 40u
+#define MS KVS_NSEC_PER_MSEC
+#define STEP (50 * MS)
+
+static struct os_rig g;
+static struct kvs_addr front;
+static unsigned char *copy;
+
+/* Linked in the place of pthread_create(). */
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr,
+			  void *(*run)(void *), void *arg);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr,
+			  void *(*run)(void *), void *arg)
+{
+	(void)thread, (void)attr, (void)run, (void)arg;
+	return EAGAIN;
+}
+
+/* The rig's clock, and the real one on top: who waits for an end without the
+ * rig, as kvs_transport_destroy() does, sees it come. */
+static uint64_t both_clocks(const struct kvs_clock *c)
+{
+	(void)c;
+	return kvs_clock_now(&g.clock.clk) + kvs_clock_now(&kvs_clock_real);
+}
+
+static const struct kvs_clock net_clock = { .now = both_clocks };
+
+static int net_create(struct os_rig *r, const char *name,
+		      struct kvs_transport **ret)
+{
+	struct kvs_transport_opts o = { .engine = "sock", .clock = &net_clock };
+	char err[256];
+
+	(void)r;
+	if (!strcmp(name, "front"))
+		return kvs_tcp_create(&o, ret, err, sizeof(err));
+	return kvs_verbs_create(&o, NULL, ret, err, sizeof(err));
+}
+
+static int net_listen(struct os_rig *r, struct kvs_transport *t,
+		      int (*accepted)(struct kvs_conn *c, void *arg))
+{
+	struct sockaddr_in *sin = (void *)&front.a[0].ss;
+	struct kvs_listener *l;
+	socklen_t len = sizeof(front.a[0].ss);
+	int rc;
+
+	memset(&front, 0, sizeof(front));
+	sin->sin_family = AF_INET;
+	sin->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	front.n = 1;
+	front.a[0].len = sizeof(*sin);
+	rc = kvs_transport_listen(t, &front, accepted, r, &l);
+	if (!rc)
+		rc = kvs_listener_addr(l, &front.a[0].ss, &len);
+	return rc;
+}
+
+static int net_connect(struct os_rig *r, struct kvs_transport *t,
+		       const struct kvs_conn_ops *ops, void *user,
+		       struct kvs_conn **ret)
+{
+	(void)r;
+	return kvs_transport_connect(t, &front, KVS_CONN_DATA, ops, user, ret);
+}
+
+/* The transport does not tell its deadlines. */
+static uint64_t net_next(const struct os_rig *r)
+{
+	return kvs_clock_now(&r->clock.clk) + STEP;
+}
+
+static const struct os_net net = {
+	.create = net_create,
+	.listen = net_listen,
+	.connect = net_connect,
+	.next = net_next,
+	.turns = 24,
+	.until_idle = true,
+};
+
+static void begin(const char *driver, unsigned int n_ranks)
+{
+	struct fv_spec s = {
+		.name = "fake0",
+		.driver = driver,
+		.model = strcmp(driver, "rxe") ? FV_STRICT : FV_RXE,
+	};
+
+	fv_begin();
+	fv_device_add(&s);
+	os_up_on(&g, &net, PAGES, n_ranks);
+	copy = malloc(g.region.size);
+	assert_non_null(copy);
+	g.n.settings.hold_reask = 0;
+}
+
+/* Everything is free again, but what goes with its device. */
+static void end(bool left_behind)
+{
+	struct fv_counts n;
+
+	os_down(&g);
+	free(copy);
+	fv_counts(&n);
+	assert_int_equal(n.rnr, 0);
+	if (!left_behind)
+		assert_int_equal(n.left_behind, 0);
+	assert_int_equal(fv_end(), 0);
+}
+
+static void receive(unsigned int slot, unsigned int ranks)
+{
+	for (unsigned int k = 0; k < ranks; k++)
+		os_write_all(&g, slot, k, 5, 0, 0);
+	os_run(&g, 0);
+	assert_int_equal(os_status(&g, slot), KVS_STATUS_READY);
+	assert_int_equal(os_wrong(&g, slot, 5), 0);
+	os_packet(&g, slot, KVS_PACKET_COMMIT);
+	os_packet(&g, slot, KVS_PACKET_COMMITTED);
+	assert_int_equal(os_status(&g, slot), KVS_STATUS_DONE);
+}
+
+static void ready_by_all_ranks(void **state)
+{
+	(void)state;
+	for (unsigned int ranks = 1; ranks <= OS_RANKS; ranks++) {
+		begin("mlx5_core", ranks);
+		os_admit(&g, 1, 1, PAGES - 3);
+		receive(1, ranks);
+		end(false);
+	}
+}
+
+/* A room that is aborted with a write of it on the wire. */
+static struct fv_flight *abort_in_flight(unsigned int slot)
+{
+	fv_hold(1, 1);
+	os_write(&g, slot, 0, 0, 0, 1);
+	os_run(&g, 0);
+	assert_int_equal(fv_held(), 1);
+	os_packet(&g, slot, KVS_PACKET_ABORT);
+	assert_true(os_bytes(&g, KVS_EXTENT_HELD) > 0);
+	return fv_flight(0);
+}
+
+static void late_write(const char *driver, bool in_hand)
+{
+	struct fv_flight *f;
+
+	begin(driver, 1);
+	os_second_peer(&g);
+	g.w[0].acks = false;
+	os_admit(&g, 1, 1, 20);
+	os_admit_of(&g, 2, 2, 16, 1);
+	f = abort_in_flight(1);
+	if (in_hand)
+		assert_int_equal(fv_take(f), 0);
+	/* nobody says that it is over, so it is not */
+	os_run(&g, g.n.settings.hold_timeout - 4 * STEP);
+	assert_int_equal(os_bytes(&g, KVS_EXTENT_HELD), 20 * OS_PAGE);
+	os_run(&g, 8 * STEP);
+	assert_int_equal(os_bytes(&g, KVS_EXTENT_HELD), 0);
+	assert_int_equal(os_drains(&g, KVS_DRAIN_REVOKED,
+				   KVS_PROOF_GRANT_INVALIDATED),
+			 1);
+	memcpy(copy, g.region.base, g.region.size);
+	assert_int_equal(fv_place(f), 0);
+	assert_int_equal(fv_land(f, UINT64_MAX), in_hand ? 0 : -EACCES);
+	assert_memory_equal(copy, g.region.base, g.region.size);
+	os_run(&g, 4 * STEP);
+	if (!in_hand)
+		assert_null(g.w[0].c);
+	/* the other peer goes on */
+	g.room[2].first = 1;
+	receive(2, 1);
+	end(false);
+}
+
+static void late_writes(void **state)
+{
+	(void)state;
+	late_write("mlx5_core", false);
+	late_write("mlx5_core", true);
+	late_write("rxe", false);
+	late_write("rxe", true);
+}
+
+/* The ladder's last step: what it costs, and whom not. */
+static void cannot_be_deregistered(void **state)
+{
+	struct fv_flight *f;
+
+	(void)state;
+	begin("mlx5_core", 1);
+	os_second_peer(&g);
+	g.w[0].acks = false;
+	os_admit(&g, 1, 1, 8);
+	os_admit(&g, 2, 2, 8); /* the same peer's */
+	os_admit_of(&g, 3, 3, 16, 1);
+	f = abort_in_flight(1);
+	fv_fail(FV_DEREG_MR, 1, UINT64_MAX, EBUSY);
+	fv_lose_flushes(UINT64_MAX);
+	os_run(&g, g.n.settings.hold_timeout + 80 * STEP);
+	assert_true(g.closed_sessions > 0);
+	assert_null(g.w[0].c);
+	assert_int_equal(os_status(&g, 2), KVS_STATUS_FAILED);
+	assert_int_equal(os_bytes(&g, KVS_EXTENT_HELD), 0);
+	assert_int_equal(os_bytes(&g, KVS_EXTENT_QUARANTINED), 0);
+	assert_true(os_drains(&g, KVS_DRAIN_REVOKED,
+			      KVS_PROOF_CONNECTION_TORN_DOWN) > 0);
+	memcpy(copy, g.region.base, g.region.size);
+	assert_true(fv_land(f, UINT64_MAX) < 0);
+	assert_memory_equal(copy, g.region.base, g.region.size);
+	fv_heal();
+	fv_lose_flushes(0);
+	receive(3, 1);
+	end(true);
+}
+
+static void cannot_be_destroyed_either(void **state)
+{
+	struct fv_flight *f;
+
+	(void)state;
+	begin("mlx5_core", 1);
+	g.w[0].acks = false;
+	os_admit(&g, 1, 1, 8);
+	f = abort_in_flight(1);
+	fv_fail(FV_DEREG_MR, 1, UINT64_MAX, EBUSY);
+	fv_fail(FV_DESTROY_QP, 1, UINT64_MAX, EBUSY);
+	os_run(&g, 3 * g.n.settings.hold_timeout);
+	assert_int_equal(os_bytes(&g, KVS_EXTENT_FREE),
+			 g.region.size - 8 * OS_PAGE);
+	assert_true(fv_land(f, 512) <
+		    0); /* ERR is one thing, a proof another */
+	/* a late proof frees it */
+	fv_heal();
+	os_run(&g, 2 * g.n.settings.hold_timeout);
+	assert_int_equal(os_bytes(&g, KVS_EXTENT_FREE), g.region.size);
+	end(true);
+}
+
+static void cannot_be_registered(void **state)
+{
+	(void)state;
+	begin("mlx5_core", 1);
+	/* the second of three extents */
+	fv_fail(FV_REG_MR, 2, 1, ENOMEM);
+	os_admit(&g, 1, 1, PAGES);
+	os_run(&g, STEP);
+	assert_int_equal(fv_failed(), 1);
+	assert_int_equal(os_status(&g, 1), KVS_STATUS_FAILED);
+	assert_int_equal(os_bytes(&g, KVS_EXTENT_FREE), g.region.size);
+	/* the next one may */
+	os_admit(&g, 1, 2, PAGES);
+	receive(1, 1);
+	end(false);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(ready_by_all_ranks),
+		cmocka_unit_test(late_writes),
+		cmocka_unit_test(cannot_be_deregistered),
+		cmocka_unit_test(cannot_be_destroyed_either),
+		cmocka_unit_test(cannot_be_registered),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
