@@ -444,6 +444,8 @@ static void device_died(struct kvs_verbs_dev *d)
 /* The event may overtake completions: what arrived before it is delivered. */
 static void qp_failed(struct kvs_verbs_conn *vc)
 {
+	if (!vc)
+		return; /* of a trial, that could not be destroyed */
 	if (vc->state == KVS_VERBS_UP || vc->state == KVS_VERBS_FLUSHING)
 		(void)kvs_verbs_drain(vc);
 	kvs_verbs_die(vc, -EACCES, true);
