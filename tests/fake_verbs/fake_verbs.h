@@ -190,6 +190,8 @@ void fv_begin(void);
  */
 int fv_end(void);
 
+/* ns; the time that rxe's 20 ms pass in. fv_begin() sets it to the real one. */
+void fv_clock(uint64_t (*now)(void));
 struct fv_device *fv_device_add(const struct fv_spec *s);
 void fv_live(struct fv_live *ret);
 void fv_counts(struct fv_counts *ret);

@@ -211,6 +211,7 @@ struct fv_world {
 	pthread_mutex_t lock;
 	pthread_cond_t acked;
 	bool begun;
+	uint64_t (*now)(void); /* NULL: real */
 	struct kvs_list devices;
 	struct kvs_list flights;
 	struct fv_plan plan[FV_CALLS_MAX + 1]; /* by call; FV_ANY */

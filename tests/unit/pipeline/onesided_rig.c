@@ -292,6 +292,7 @@ static void prepare(struct os_rig *g)
 static void start(struct os_rig *g, unsigned int pages, unsigned int n_ranks)
 {
 	struct kvs_transport *t;
+	struct kvs_mem *m;
 	char err[256];
 
 	kvs_settings_init(&g->set);
@@ -304,6 +305,11 @@ static void start(struct os_rig *g, unsigned int pages, unsigned int n_ranks)
 	g->n.up = &os_node_up;
 	g->n.up_arg = g;
 	assert_int_equal(g->net->create(g, "node", &t), 0);
+	/* its end releases it */
+	assert_int_equal(kvs_transport_register(t, g->region.base,
+						g->region.size, &m, err,
+						sizeof(err)),
+			 0);
 	assert_int_equal(kvs_node_init(&g->n, &g->set, &g->clock.clk, t, 7, err,
 				       sizeof(err)),
 			 0);

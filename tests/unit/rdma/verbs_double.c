@@ -2,6 +2,8 @@
 /* See verbs_double.h. */
 #include "tests/unit/rdma/verbs_double.h"
 
+enum kvs_verbs_grant_kind vd_kind = KVS_VERBS_GRANT_MR;
+
 bool vrig_is_double(void)
 {
 	return true;
@@ -43,12 +45,33 @@ void vd_end(bool left_behind)
 	assert_int_equal(fv_end(), 0);
 }
 
+struct vrig *vd_rig(void)
+{
+	struct kvs_verbs_opts far = {
+		.node = -1,
+		.gid_index = -1,
+		.grant = vd_kind,
+	};
+
+	return vrig_new(NULL, &far);
+}
+
 struct vrig *vd_start(struct vpair *p, uint64_t owner)
 {
-	struct vrig *r = vrig_new(NULL, NULL);
+	struct vrig *r = vd_rig();
 
 	vd_connect(r, p, owner);
 	return r;
+}
+
+void vd_pool(struct vrig *r, void *addr, uint64_t len)
+{
+	struct kvs_mem *m;
+	char err[256];
+
+	if (vd_kind == KVS_VERBS_GRANT_WINDOW &&
+	    kvs_transport_register(r->far, addr, len, &m, err, sizeof(err)))
+		fail_msg("%s", err);
 }
 
 void vd_connect(struct vrig *r, struct vpair *p, uint64_t owner)

@@ -17,14 +17,21 @@ struct vpair {
 	struct vside far; /* grants */
 };
 
+/* Kind of the far side's grants in what is started next. */
+extern enum kvs_verbs_grant_kind vd_kind;
+
 /* A world with one device of that driver; "rxe" behaves as that. */
 void vd_begin(const char *driver);
 /* With these. */
 void vd_begin_with(const struct fv_spec *s, unsigned int n);
 /* Objects may have gone with their devices, if @left_behind. */
 void vd_end(bool left_behind);
+/* Two transports. */
+struct vrig *vd_rig(void);
 /* Two transports and a connection of @owner between them. */
 struct vrig *vd_start(struct vpair *p, uint64_t owner);
+/* Memory that is granted from: window grants want it registered once. */
+void vd_pool(struct vrig *r, void *addr, uint64_t len);
 /* Another connection. */
 void vd_connect(struct vrig *r, struct vpair *p, uint64_t owner);
 /* A write of @len bytes that is held, and where it is. */

@@ -45,11 +45,13 @@ static void by_driver(void **state)
 		const char *driver;
 		const char *grant; /* NULL: not used */
 	} all[] = {
-		{ "rxe", "mr" },  { "mlx5_core", "mr" }, { "mlx4_core", "mr" },
-		{ "ice", "mr" },  { "bnxt_en", "mr" },	 { "hns3", "mr" },
-		{ "mana", "mr" }, { "ionic", "mr" },	 { "never_seen", "mr" },
-		{ NULL, "mr" },	  { "efa", NULL },	 { "siw", NULL },
-		{ "i40e", NULL }, { "cxgb4", NULL },
+		{ "rxe", "mr" },	   { "mlx5_core", "window" },
+		{ "mlx4_core", "window" }, { "ice", "window" },
+		{ "ionic", "window" },	   { "bnxt_en", "mr" },
+		{ "hns3", "mr" },	   { "mana", "mr" },
+		{ "never_seen", "mr" },	   { NULL, "mr" },
+		{ "efa", NULL },	   { "siw", NULL },
+		{ "i40e", NULL },	   { "cxgb4", NULL },
 	};
 	unsigned int i;
 
@@ -66,9 +68,45 @@ static void by_driver(void **state)
 		assert_string_equal(info[0].grant, all[i].grant);
 		assert_string_equal(info[0].driver,
 				    all[i].driver ? all[i].driver : "?");
-		assert_non_null(strstr(info[0].proof, "ibv_dereg_mr"));
+		assert_non_null(
+			strstr(info[0].proof, strcmp(all[i].grant, "mr")
+						      ? "LOCAL_INV completed"
+						      : "ibv_dereg_mr"));
 		assert_true(info[0].used);
 	}
+}
+
+/* What a driver promises is tried; what does not hold is not used. */
+static void windows_are_tried(void **state)
+{
+	struct fv_spec s = { .name = "x0", .driver = "mlx5_core" };
+	struct kvs_verbs_opts v = {
+		.node = -1,
+		.gid_index = -1,
+		.grant = KVS_VERBS_GRANT_WINDOW,
+	};
+
+	(void)state;
+	assert_int_equal(look(&s, 1, NULL), 0);
+	assert_string_equal(info[0].grant, "window");
+	/* none at all; none that lets a page through; no bounds */
+	s.windows = '-';
+	assert_int_equal(look(&s, 1, NULL), 0);
+	assert_string_equal(info[0].grant, "mr");
+	assert_false(info[0].windows);
+	s.windows = 'B';
+	s.max_mw_len = 64;
+	assert_int_equal(look(&s, 1, NULL), 0);
+	assert_string_equal(info[0].grant, "mr");
+	assert_non_null(strstr(info[0].note, "cannot be bound"));
+	s.max_mw_len = 0;
+	s.model = FV_RXE;
+	assert_int_equal(look(&s, 1, NULL), 0);
+	assert_string_equal(info[0].grant, "mr");
+	assert_non_null(strstr(info[0].note, "bounds"));
+	/* who asks for them gets them where they work at all */
+	assert_int_equal(look(&s, 1, &v), 0);
+	assert_string_equal(info[0].grant, "window");
 }
 
 static void which_are_used(void **state)
@@ -172,7 +210,8 @@ static void carries(const struct fv_spec *near, const struct fv_spec *far)
 				    .gid_index = -1 };
 	struct kvs_verbs_opts b = { .devices = s[1].name,
 				    .node = -1,
-				    .gid_index = -1 };
+				    .gid_index = -1,
+				    .grant = vd_kind };
 	unsigned char *src, *dst;
 	struct iovec iov[64];
 	struct kvs_mem *m;
@@ -188,6 +227,7 @@ static void carries(const struct fv_spec *near, const struct fv_spec *far)
 	vfill(src, 6, LEN);
 	r = vrig_new(&a, &b);
 	vd_connect(r, &p, 4);
+	vd_pool(r, dst, LEN);
 	assert_int_equal(kvs_transport_register(r->near, src, LEN, &m, NULL, 0),
 			 0);
 	vgrant_open(r, &v, 4, dst, LEN);
@@ -220,15 +260,19 @@ static void small_limits(void **state)
 	struct fv_spec ib = { .name = "h", .infiniband = true };
 
 	(void)state;
-	carries(&few_sge, NULL);
-	carries(&one_sge, NULL);
-	carries(&short_wr, NULL);
-	carries(&few_wr, NULL);
-	carries(&ib, NULL);
-	/* of unlike devices the smaller of each */
-	carries(&small_mtu, &large_mtu);
-	carries(&large_mtu, &small_mtu);
-	carries(&short_wr, &one_sge);
+	for (vd_kind = KVS_VERBS_GRANT_WINDOW; vd_kind <= KVS_VERBS_GRANT_MR;
+	     vd_kind++) {
+		carries(&few_sge, NULL);
+		carries(&one_sge, NULL);
+		carries(&short_wr, NULL);
+		carries(&few_wr, NULL);
+		carries(&ib, NULL);
+		/* of unlike devices the smaller of each */
+		carries(&small_mtu, &large_mtu);
+		carries(&large_mtu, &small_mtu);
+		carries(&short_wr, &one_sge);
+	}
+	vd_kind = KVS_VERBS_GRANT_MR;
 	assert_int_equal(look(&too_few, 1, NULL), -ENODEV);
 	assert_non_null(strstr(message, "16 requests"));
 }
@@ -354,6 +398,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(by_driver),
+		cmocka_unit_test(windows_are_tried),
 		cmocka_unit_test(which_are_used),
 		cmocka_unit_test(port_and_address),
 		cmocka_unit_test(small_limits),

@@ -40,6 +40,7 @@ static void start(struct end *e, const char *driver)
 	e->src = vmem(LEN, 0x55);
 	e->dst = vmem(LEN, 0xee);
 	e->r = vd_start(&e->p, OWNER);
+	vd_pool(e->r, e->dst, LEN);
 	vgrant_open(e->r, &e->v, OWNER, e->dst, LEN);
 }
 
@@ -103,10 +104,14 @@ static void outstanding(const char *driver, bool near)
 static void sixty_four_outstanding(void **state)
 {
 	(void)state;
-	outstanding("mlx5_core", true);
-	outstanding("mlx5_core", false);
-	outstanding("rxe", true);
-	outstanding("rxe", false);
+	for (vd_kind = KVS_VERBS_GRANT_WINDOW; vd_kind <= KVS_VERBS_GRANT_MR;
+	     vd_kind++) {
+		outstanding("mlx5_core", true);
+		outstanding("mlx5_core", false);
+		outstanding("rxe", true);
+		outstanding("rxe", false);
+	}
+	vd_kind = KVS_VERBS_GRANT_MR;
 }
 
 /* Requests that were executed without a signal are not flushed. */
