@@ -73,6 +73,8 @@ struct node_grant {
 	struct kvs_room_rank *k;
 	struct kvs_grant *g;
 	bool tear; /* its session's connections are being torn down */
+	uint64_t tear_by; /* ns; with @tear: they should have ended */
+	bool overdue; /* they did not, and that was told */
 };
 
 static void grant_free(struct node_grant *ng)
@@ -165,13 +167,26 @@ void kvs_node_tear_down(void *arg, uint64_t session)
 
 	if (s)
 		s->torn = true;
-	kvs_list_for_each_entry(ng, &n->grants, node)
-		if (ng->k->session_id == session)
-			ng->tear = true;
+	kvs_list_for_each_entry(ng, &n->grants, node) {
+		if (ng->k->session_id != session || ng->tear)
+			continue;
+		ng->tear = true;
+		ng->tear_by =
+			kvs_clock_now(n->clock) + n->settings.hold_timeout;
+	}
 	n->tearing = true;
 	kvs_node_drop_conns(n, session);
 	n->up->close_session(n->up_arg, session, -ECONNABORTED,
 			     "its writes could not be stopped otherwise");
+}
+
+/* The last step does not end either: to be seen as that (R8). */
+static void tear_overdue(struct node_grant *ng)
+{
+	if (ng->overdue || kvs_clock_now(ng->n->clock) < ng->tear_by)
+		return;
+	ng->overdue = true;
+	kvs_worker_tear_overdue(ng->n->worker, ng->k);
 }
 
 void kvs_node_torn_down(struct kvs_node *n)
@@ -186,6 +201,7 @@ void kvs_node_torn_down(struct kvs_node *n)
 			continue;
 		if (kvs_node_has_conns(n, ng->k->session_id)) {
 			left = true;
+			tear_overdue(ng);
 			continue;
 		}
 		ng->tear = false;

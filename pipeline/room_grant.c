@@ -197,6 +197,16 @@ void kvs_worker_torn_down(struct kvs_worker *w, struct kvs_room_rank *k)
 		grant_close(k);
 }
 
+void kvs_worker_tear_overdue(struct kvs_worker *w, struct kvs_room_rank *k)
+{
+	(void)w;
+	kvs_log_err("room %llu gen %llu: the connections of rank %u do not "
+		    "end; its memory is quarantined until they do",
+		    (unsigned long long)k->room->id,
+		    (unsigned long long)k->room->generation, k->rank);
+	kvs_party_revoke_failed(&k->party);
+}
+
 void kvs_room_close_grants(struct kvs_room *r)
 {
 	for (uint32_t i = 0; i < r->n_ranks; i++) {

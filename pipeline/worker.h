@@ -222,6 +222,8 @@ void kvs_worker_grant_closed(struct kvs_worker *w, struct kvs_room_rank *k,
 /* After tear_down(): no connection of the rank is left; what is not closed is
  * closed now. */
 void kvs_worker_torn_down(struct kvs_worker *w, struct kvs_room_rank *k);
+/* They have not ended hold.timeout after tear_down(). They may yet. */
+void kvs_worker_tear_overdue(struct kvs_worker *w, struct kvs_room_rank *k);
 
 /* Deadlines, queue, deletions. */
 void kvs_worker_turn(struct kvs_worker *w);

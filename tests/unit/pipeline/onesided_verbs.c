@@ -7,8 +7,8 @@
  *  - a write that comes after an aborted room's memory is free changes no byte
  *    of it, and costs its writer the connection, not other peers' rooms;
  *  - where a registration cannot be taken back, the connections go, flushes or
- *    not; where a queue pair cannot be destroyed either, the memory is nobody's
- *    until it can (kvcache-ai/Mooncake#1903, ai-dynamo/nixl#2044,
+ *    not; where a queue pair cannot be destroyed either, the memory is
+ *    quarantined until it can (kvcache-ai/Mooncake#1903, ai-dynamo/nixl#2044,
  *    spdk/spdk#3859);
  *  - out of registrations, a room fails before it has anything.
  *
@@ -288,27 +288,38 @@ static void cannot_be_deregistered(void **state)
 	end(true);
 }
 
-static void cannot_be_destroyed_either(void **state)
+static void not_destroyed(enum kvs_verbs_grant_kind k)
 {
 	struct fv_flight *f;
 
-	(void)state;
-	begin("mlx5_core", KVS_VERBS_GRANT_MR, 1);
+	begin("mlx5_core", k, 1);
 	g.w[0].acks = false;
 	os_admit(&g, 1, 1, 8);
 	f = abort_in_flight(1);
 	fv_fail(FV_DEREG_MR, 1, UINT64_MAX, EBUSY);
 	fv_fail(FV_DESTROY_QP, 1, UINT64_MAX, EBUSY);
+	if (k == KVS_VERBS_GRANT_WINDOW)
+		fv_fail(FV_POST_SEND, 1, 1, EIO); /* the invalidation */
 	os_run(&g, 3 * g.n.settings.hold_timeout);
+	assert_int_equal(os_bytes(&g, KVS_EXTENT_QUARANTINED), 8 * OS_PAGE);
+	assert_int_equal(os_drains(&g, KVS_DRAIN_QUARANTINED,
+				   KVS_PROOF_CANNOT_REVOKE),
+			 1);
 	assert_int_equal(os_bytes(&g, KVS_EXTENT_FREE),
 			 g.region.size - 8 * OS_PAGE);
-	assert_true(fv_land(f, 512) <
-		    0); /* ERR is one thing, a proof another */
+	assert_true(fv_land(f, 512) < 0);
 	/* a late proof frees it */
 	fv_heal();
 	os_run(&g, 2 * g.n.settings.hold_timeout);
 	assert_int_equal(os_bytes(&g, KVS_EXTENT_FREE), g.region.size);
 	end(true);
+}
+
+static void cannot_be_destroyed_either(void **state)
+{
+	(void)state;
+	not_destroyed(KVS_VERBS_GRANT_WINDOW);
+	not_destroyed(KVS_VERBS_GRANT_MR);
 }
 
 static void cannot_be_registered(void **state)
