@@ -114,7 +114,7 @@ int kvs_drain_join(struct kvs_drain *d, struct kvs_party *p)
 enum kvs_drain_outcome kvs_drain_outcome(const struct kvs_drain *d)
 {
 	KVS_CHECK_MAGIC(d, DRAIN_MAGIC);
-	if (d->state == KVS_DRAIN_STUCK)
+	if (d->state == KVS_DRAIN_STUCK || d->abandoned)
 		return KVS_DRAIN_QUARANTINED;
 	KVS_ASSERT(d->state == KVS_DRAIN_OVER);
 	return d->revoked ? KVS_DRAIN_REVOKED : KVS_DRAIN_DRAINED;
@@ -136,7 +136,8 @@ static void end(struct kvs_drain *d)
 	/* from here on their memory may go away at any time */
 	kvs_list_for_each_entry_safe(p, tmp, &d->acked, node)
 		kvs_list_del(&p->node);
-	d->stats->total[kvs_drain_outcome(d)][d->last_proof]++;
+	if (!d->abandoned)
+		d->stats->total[kvs_drain_outcome(d)][d->last_proof]++;
 	if (d->over)
 		d->over(d);
 }
@@ -296,6 +297,23 @@ void kvs_drain_arm(struct kvs_drain *d)
 		KVS_WARN_ONCE(r, "drain: no memory for a hold timer");
 	}
 	revoke_walk(d, true);
+}
+
+void kvs_drain_abandon(struct kvs_drain *d)
+{
+	struct kvs_party *p, *tmp;
+
+	KVS_CHECK_MAGIC(d, DRAIN_MAGIC);
+	KVS_ASSERT(!d->busy);
+	if (d->state == KVS_DRAIN_OVER)
+		return;
+	kvs_list_for_each_entry_safe(p, tmp, &d->parties, node) {
+		kvs_list_del(&p->node);
+		p->drain = NULL;
+		d->live--;
+	}
+	d->abandoned = true;
+	end(d);
 }
 
 /* The drain may be gone on return. */

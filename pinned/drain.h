@@ -13,6 +13,7 @@
  *   OPEN --arm--> ARMED --last party gone--> OVER (drained | revoked)
  *                   |  --hold timeout: revoke each party; those that
  *                   |    cannot be revoked--> STUCK --late proof--> OVER
+ *   any --the process ends--> OVER (abandoned; nothing is handed out again)
  *
  * A drain that becomes stuck counts as quarantined then, and under its real
  * outcome and proof when it is over: revoked if any party left by revocation.
@@ -164,6 +165,7 @@ struct kvs_drain {
 	unsigned int busy; /* revocations running: the end waits for them */
 	uint32_t walk; /* number of the last walk over all parties */
 	bool revoked; /* some party left by revocation */
+	bool abandoned; /* over, but nothing is proven */
 	bool was_granted; /* somebody joined at some time */
 	enum kvs_proof last_proof;
 	uint64_t armed_at; /* ns */
@@ -273,6 +275,16 @@ int kvs_drain_ack(struct kvs_drain *d, enum kvs_party_kind kind, uint64_t id,
 int kvs_drain_poison(struct kvs_drain *d, enum kvs_party_kind kind,
 		     uint64_t id);
 
+/**
+ * kvs_drain_abandon() - the process ends before the proofs have come
+ *
+ * Takes out every party that is left, without a proof: ->left is not called,
+ * nothing is counted, and ->over finds @abandoned set. Only for an owner that
+ * hands nothing out any more. Nothing happens when the drain is over.
+ * Context: outside every call of the drain and its parties' revoke().
+ */
+void kvs_drain_abandon(struct kvs_drain *d);
+
 /* The live party, or NULL. Of receives with one id, any. */
 struct kvs_party *kvs_drain_find(struct kvs_drain *d, enum kvs_party_kind kind,
 				 uint64_t id);
@@ -280,7 +292,7 @@ static inline bool kvs_drain_is_over(const struct kvs_drain *d)
 {
 	return d->state == KVS_DRAIN_OVER;
 }
-/* Asserts that the drain is over or stuck. */
+/* Asserts that the drain is over or stuck. Abandoned is quarantined. */
 enum kvs_drain_outcome kvs_drain_outcome(const struct kvs_drain *d);
 
 #endif /* KVS_PINNED_DRAIN_H */

@@ -172,7 +172,9 @@ static void room_drain_over(struct kvs_drain *d)
 	struct kvs_room *r = kvs_container_of(d, struct kvs_room, drain);
 
 	/* A commit ends its drain at once; only holds are worth timing. */
-	if (r->failed) {
+	if (d->abandoned) {
+		kvs_room_log_abandoned(r);
+	} else if (r->failed) {
 		kvs_hist_record(&r->w->stats.drain_seconds,
 				d->over_at - d->armed_at);
 		kvs_room_log_released(r);

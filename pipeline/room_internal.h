@@ -60,6 +60,7 @@ void kvs_room_log_admitted(const struct kvs_room *r); /* where, level debug */
 void kvs_room_log_held(const struct kvs_room *r);
 void kvs_room_log_left(const struct kvs_room *r, const struct kvs_party *p,
 		       enum kvs_proof proof);
+void kvs_room_log_abandoned(const struct kvs_room *r);
 void kvs_room_log_released(const struct kvs_room *r);
 /* Bytes from the start of the room, extents laid end to end. */
 uint64_t kvs_room_linear(const struct kvs_room *r, uint32_t extent,

@@ -233,6 +233,16 @@ void kvs_room_log_left(const struct kvs_room *r, const struct kvs_party *p,
 		     revoked ? "revoked" : "finished", kvs_proof_name[proof]);
 }
 
+void kvs_room_log_abandoned(const struct kvs_room *r)
+{
+	if (r->ext.bytes)
+		kvs_log_info("room %llu gen %llu abandoned: %llu bytes; the "
+			     "daemon ends, nothing is handed out again",
+			     (unsigned long long)r->id,
+			     (unsigned long long)r->generation,
+			     (unsigned long long)r->ext.bytes);
+}
+
 void kvs_room_log_released(const struct kvs_room *r)
 {
 	const struct kvs_drain *d = &r->drain;

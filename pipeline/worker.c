@@ -682,18 +682,13 @@ void kvs_worker_shutdown(struct kvs_worker *w)
 
 void kvs_worker_abandon(struct kvs_worker *w)
 {
-	struct kvs_party *p;
 	struct kvs_room *r;
 	size_t pos = 0;
 
 	while ((r = kvs_u64map_next(&w->rooms, &pos))) {
 		kvs_room_fail(r, KVS_CAUSE_SHUTDOWN, ESHUTDOWN,
 			      "the daemon ends");
-		while (!kvs_list_empty(&r->drain.parties)) {
-			p = kvs_list_first(&r->drain.parties, struct kvs_party,
-					   node);
-			kvs_party_leave(p, KVS_PROOF_CONNECTION_TORN_DOWN);
-		}
+		kvs_drain_abandon(&r->drain);
 	}
 	kvs_worker_turn(w);
 }

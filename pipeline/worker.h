@@ -236,7 +236,8 @@ void kvs_worker_shutdown(struct kvs_worker *w);
  * kvs_worker_abandon() - end every room, whatever still touches it
  *
  * For a daemon that is going away: its extents are never handed out again,
- * and an engine's mapping keeps the bytes that its copies still read.
+ * and an engine's mapping keeps the bytes that its copies still read. What has
+ * no proof by now is told as that, and counts as no drain that ended.
  */
 void kvs_worker_abandon(struct kvs_worker *w);
 

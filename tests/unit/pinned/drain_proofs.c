@@ -147,6 +147,44 @@ static void closed_before_arm(void **state)
 	kvs_drain_fini(&d);
 }
 
+/* Any state -> OVER without a proof, and without one being counted. */
+static void abandoned(void **state)
+{
+	struct kvs_drain d;
+	struct kvs_party p[2];
+
+	(void)state;
+	for (int stuck = 0; stuck < 2; stuck++) {
+		struct kvs_drain_stats before;
+
+		begin(&d);
+		d.left = count_left;
+		memset(lefts, 0, sizeof(lefts));
+		join(&d, &p[0], &keyed_ops, 0);
+		join(&d, &p[1], &keyed_ops, 1);
+		kvs_drain_arm(&d);
+		assert_int_equal(kvs_drain_ack(&d, RANK, 1, GEN), 0);
+		if (stuck)
+			kvs_party_revoke_failed(&p[1]);
+		assert_int_equal(d.state,
+				 stuck ? KVS_DRAIN_STUCK : KVS_DRAIN_ARMED);
+		before = f.stats;
+		overs = 0;
+		kvs_drain_abandon(&d);
+		assert_int_equal(overs, 1);
+		assert_true(d.abandoned);
+		assert_int_equal(kvs_drain_outcome(&d), KVS_DRAIN_QUARANTINED);
+		assert_memory_equal(&f.stats, &before, sizeof(before));
+		for (int i = 0; i < KVS_PROOF_MAX; i++)
+			assert_int_equal(lefts[i], 0);
+		/* harmless now */
+		kvs_drain_abandon(&d);
+		kvs_party_leave(&p[0], KVS_PROOF_COPY_EVENT);
+		assert_int_equal(overs, 1);
+		kvs_drain_fini(&d);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -155,6 +193,7 @@ int main(void)
 		T(acknowledged_and_torn_down),
 		T(revocation_fails_later),
 		T(closed_before_arm),
+		T(abandoned),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

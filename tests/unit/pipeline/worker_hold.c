@@ -3,11 +3,16 @@
  * Claims: while a hold lasts, a rank whose acknowledgement is late is asked
  * again at hold.reask, in the same generation, until it answers, can no
  * longer answer, or the hold is over, and nobody else is; a hold is listed
- * with what it waits for and how long. Virtual clock, no threads.
+ * with what it waits for and how long; a hold that is there when the daemon ends
+ * is told as abandoned, and no proof of it is told or counted. Virtual clock, no
+ * threads.
  */
 #include "tests/unit/pipeline/worker_rig.h"
 
 #include <errno.h>
+#include <string.h>
+
+#include "lib/log.h"
 
 static struct rig g;
 
@@ -210,12 +215,60 @@ static void test_holds(void **state)
 	rig_down(&g);
 }
 
+static unsigned int told_abandoned, told_over;
+
+static void log_line(enum kvs_log_level level, const char *line, void *arg)
+{
+	(void)level;
+	(void)arg;
+	told_abandoned += strstr(line, " abandoned: ") != NULL;
+	told_over += strstr(line, " released: ") || strstr(line, " party ");
+}
+
+/* The copy of an engine that lives may go on reading after the daemon. */
+static void test_abandoned(void **state)
+{
+	uint64_t gen, n = 0;
+
+	(void)state;
+	for (int late = 0; late < 2; late++) {
+		rig_up(&g, 64);
+		rig_sessions(&g, 1);
+		gen = rig_admit(&g, 7, 0, 20, 1);
+		rig_open(&g, 7, gen, 0);
+		rig_send_all(&g, 7, gen, 0, 1, 20);
+		rig_packet(&g, KVS_PACKET_COMMIT, 0, gen, 0);
+		if (late) {
+			rig_packet(&g, KVS_PACKET_ABORT, 0, gen, 0);
+			rig_advance(&g, g.set.hold_timeout);
+			assert_int_equal(rig_bytes(&g, KVS_EXTENT_QUARANTINED),
+					 20 * PAGE);
+		}
+		told_abandoned = told_over = 0;
+		kvs_log_set_level(KVS_LOG_INFO);
+		kvs_log_set_sink(log_line, NULL);
+		kvs_worker_abandon(g.w);
+		kvs_log_set_sink(NULL, NULL);
+		kvs_log_set_level(KVS_LOG_ERR);
+		assert_int_equal(told_abandoned, 1);
+		assert_int_equal(told_over, 0);
+		n = 0;
+		for (int o = 0; o < KVS_DRAIN_OUTCOME_MAX; o++)
+			for (int p = 0; p < KVS_PROOF_MAX; p++)
+				n += g.w->stats.drains.total[o][p];
+		/* becoming stuck was counted when it was */
+		assert_int_equal(n, late);
+		rig_down(&g);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_ask_again),
 		cmocka_unit_test(test_ask_once),
 		cmocka_unit_test(test_holds),
+		cmocka_unit_test(test_abandoned),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
