@@ -170,6 +170,8 @@ static void test_usage(void **state)
 		{ "abort --room 2G", "--room" },
 		{ "abort --hold-timeout 300", "--hold-timeout" },
 		{ "abort --hold-timeout 0", "--hold-timeout" },
+		{ "abort --writer stalled --hold-timeout 11s",
+		  "transfer.call_timeout" },
 		{ "abort --engine epoll", "--engine" },
 		{ "abort surplus", "Too many arguments" },
 		{ "rooms --live 7", "--live" },
@@ -452,6 +454,8 @@ static void test_abort_table(void **state)
 	assert_int_equal(rc, 0);
 	assert_non_null(strstr(out, "drain_max_ms"));
 	assert_non_null(strstr(out, "drained/"));
+	/* of a killed writer only */
+	assert_null(strstr(out, "loss_max_ms"));
 	assert_null(strchr(out, '{'));
 }
 
