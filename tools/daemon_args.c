@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <argp.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,12 +11,18 @@
 #include "tools/daemon_listen.h"
 
 #define KVS_KEY_CONFIG 'c'
+#define KVS_KEY_HELP '?'
+#define KVS_KEY_VERSION 'V'
 #define KVS_KEY_CHECK 0x100
 #define KVS_KEY_PRINT 0x101
+#define KVS_KEY_USAGE 0x102
 #define KVS_KEY_SETTING 0x1000 /* + index of the setting */
 
 #define KVS_OPTION_NAME 64
 #define KVS_OPTION_DOC 512
+/* columns of --help: where texts begin, and where lines end */
+#define KVS_HELP_TEXT 29
+#define KVS_HELP_END 79
 
 static const struct argp_option kvs_daemon_fixed[] = {
 	{ "config", KVS_KEY_CONFIG, "FILE", 0,
@@ -25,7 +32,19 @@ static const struct argp_option kvs_daemon_fixed[] = {
 	  "Check the settings and exit: 0 good, 2 not", 0 },
 	{ "print-config", KVS_KEY_PRINT, NULL, 0,
 	  "Print all settings as a file and exit", 0 },
+	{ "help", KVS_KEY_HELP, NULL, 0, "Print this and exit", 0 },
+	{ "usage", KVS_KEY_USAGE, NULL, 0, "Print a short form of it and exit",
+	  0 },
+	{ "version", KVS_KEY_VERSION, NULL, 0, "Print the version and exit",
+	  0 },
 };
+
+static const char kvs_daemon_doc[] =
+	"Receives KV caches from prefill nodes into pinned host memory and "
+	"hands complete ones to the decode engines of this node.";
+static const char kvs_daemon_end[] =
+	"Options win over the file. Exit status: 0 stopped as asked, 1 "
+	"failed, 2 wrong option or setting. See kvstaged(8).";
 
 #define KVS_FIXED (sizeof(kvs_daemon_fixed) / sizeof(kvs_daemon_fixed[0]))
 
@@ -99,6 +118,61 @@ static int kvs_daemon_options_make(struct kvs_daemon_options *o)
 	return 0;
 }
 
+/* @text in lines, all but the first indented; @col: where we are. */
+static void kvs_help_wrap(const char *text, size_t indent, size_t col)
+{
+	bool first = true;
+	size_t n;
+
+	while (*text) {
+		n = strcspn(text, " ");
+		if (!first && col + 1 + n > KVS_HELP_END) {
+			printf("\n%*s", (int)indent, "");
+			col = indent;
+			first = true;
+		}
+		printf("%s%.*s", first ? "" : " ", (int)n, text);
+		col += n + !first;
+		first = false;
+		text += n + (text[n] == ' ');
+	}
+	putchar('\n');
+}
+
+/*
+ * argp's own breaks a line in the wrong column now and then: with this many
+ * options its buffer is written in the middle of one.
+ */
+static void kvs_help(const struct argp_option *o)
+{
+	int group = -1;
+	size_t col;
+
+	printf("Usage: kvstaged [OPTION...]\n");
+	kvs_help_wrap(kvs_daemon_doc, 0, 0);
+	for (; o->name; o++) {
+		if (o->group != group)
+			putchar('\n');
+		group = o->group;
+		if (o->key < 0x80)
+			printf("  -%c, ", o->key);
+		else
+			printf("      ");
+		col = 6 + strlen(o->name) + strlen("--");
+		col += o->arg ? 1 + strlen(o->arg) : 0;
+		printf("--%s%s%s", o->name, o->arg ? "=" : "",
+		       o->arg ? o->arg : "");
+		if (col > KVS_HELP_TEXT - 2) {
+			putchar('\n');
+			col = 0;
+		}
+		printf("%*s", (int)(KVS_HELP_TEXT - col), "");
+		kvs_help_wrap(o->doc, KVS_HELP_TEXT, KVS_HELP_TEXT);
+	}
+	putchar('\n');
+	kvs_help_wrap(kvs_daemon_end, 0, 0);
+}
+
 static int kvs_daemon_args_add(struct kvs_daemon_args *a, unsigned int setting,
 			       const char *value)
 {
@@ -131,6 +205,16 @@ static error_t kvs_daemon_arg(int key, char *arg, struct argp_state *state)
 	case KVS_KEY_PRINT:
 		a->print = true;
 		return 0;
+	case KVS_KEY_HELP:
+		kvs_help(state->root_argp->options);
+		exit(fflush(stdout) || ferror(stdout) ? 1 : 0);
+	case KVS_KEY_USAGE:
+		argp_state_help(state, stdout,
+				ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK);
+		return 0;
+	case KVS_KEY_VERSION:
+		printf("kvstaged " KVS_VERSION "\n");
+		exit(fflush(stdout) || ferror(stdout) ? 1 : 0);
 	case ARGP_KEY_ARG:
 		argp_error(state, "unexpected argument \"%s\"", arg);
 		return EINVAL;
@@ -148,16 +232,11 @@ static error_t kvs_daemon_arg(int key, char *arg, struct argp_state *state)
 int kvs_daemon_args_parse(int argc, char **argv,
 			  struct kvs_daemon_args *ret_args)
 {
-	static const char doc[] =
-		"Receives KV caches from prefill nodes into pinned host memory "
-		"and hands complete ones to the decode engines of this node.\v"
-		"Options win over the file. Exit status: 0 stopped as asked, 1 "
-		"failed, 2 wrong option or setting. See kvstaged(8).";
 	struct kvs_daemon_options o;
 	struct kvs_daemon_args args = { 0 };
 	struct argp argp = {
 		.parser = kvs_daemon_arg,
-		.doc = doc,
+		.doc = kvs_daemon_doc,
 	};
 	int ret;
 
@@ -165,9 +244,8 @@ int kvs_daemon_args_parse(int argc, char **argv,
 	if (ret)
 		return ret;
 	argp.options = o.table;
-	argp_program_version = "kvstaged " KVS_VERSION;
 	argp_err_exit_status = 2;
-	ret = -argp_parse(&argp, argc, argv, 0, NULL, &args);
+	ret = -argp_parse(&argp, argc, argv, ARGP_NO_HELP, NULL, &args);
 	kvs_daemon_options_free(&o);
 	if (ret) {
 		kvs_daemon_args_fini(&args);

@@ -7,7 +7,8 @@
  * a crash left behind is no obstacle; what cannot be written or allocated is
  * named with its setting, and memory that is not there is called host memory
  * (LMCache#5177), and descriptors that are not there are not called memory.
- * A port file replaces a port file and nothing else.
+ * A port file replaces a port file and nothing else. --help has every option, in
+ * 80 columns, and every line of a text in its column.
  *
  * usage: daemon_refuses TOOLS-FOLDER
  */
@@ -354,6 +355,62 @@ static void too_much_memory(void **state)
 	kvs_rig_stop(&rig);
 }
 
+/* Each setting of --print-config is an option; returns how many there are. */
+static size_t options(const char *help)
+{
+	static struct kvs_rig_result all;
+	char section[64] = "", key[64], option[192];
+	const char *line, *nl;
+	size_t n = 0;
+
+	kvs_rig_run(&rig, "kvstaged", ARGS("--print-config"), &all);
+	assert_int_equal(all.status, 0);
+	for (line = all.out; (nl = strchr(line, '\n')); line = nl + 1) {
+		if (sscanf(line, "[%63[a-z]]", section) == 1 ||
+		    sscanf(line, "%63[a-z_] =", key) != 1)
+			continue;
+		snprintf(option, sizeof(option), "\n      --%s-%s=", section,
+			 key);
+		for (char *c = option; *c; c++)
+			if (*c == '_')
+				*c = '-';
+		kvs_rig_assert_has(help, option);
+		n++;
+	}
+	return n;
+}
+
+static void help(void **state)
+{
+	size_t col, texts = 0, names = 0;
+	const char *line, *nl;
+
+	(void)state;
+	kvs_rig_run(&rig, "kvstaged", ARGS("--help"), &res);
+	assert_int_equal(res.status, 0);
+	line = strstr(res.out, "\n\n");
+	assert_non_null(line);
+	for (line += 2; (nl = strchr(line, '\n')); line = nl + 1) {
+		if (nl - line > 79)
+			fail_msg("%zu columns: %.*s", (size_t)(nl - line),
+				 (int)(nl - line), line);
+		if (!strncmp(line, "Options win", strlen("Options win")))
+			break;
+		col = strspn(line, " ");
+		if (nl == line)
+			continue;
+		if (line[col] == '-' && col < 29)
+			names++;
+		else if (col != 29)
+			fail_msg("column %zu: %.*s", col, (int)(nl - line),
+				 line);
+		else
+			texts++;
+	}
+	assert_true(texts > names);
+	assert_int_equal(names, options(res.out) + 6);
+}
+
 static void no_such_node(void **state)
 {
 	(void)state;
@@ -368,6 +425,7 @@ int main(int argc, char **argv)
 		T(second_daemon),  T(after_a_crash),   T(foreign_paths),
 		T(no_such_node),   T(too_much_memory), T(permissions),
 		T(folder_is_made), T(port_files),      T(few_descriptors),
+		T(help),
 #undef T
 	};
 
