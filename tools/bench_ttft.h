@@ -29,6 +29,7 @@ struct ttft_args {
 	uint64_t pool_bytes;
 	unsigned int jobs;
 	bool prefills_given;
+	bool buffers_given;
 	const char *out;
 	bool json;
 };

@@ -16,6 +16,7 @@
 #define REAL_SCALE 10
 #define REAL_TOKEN_BYTES 256u
 #define REAL_REQUESTS 1000u
+#define LAYERWISE_BUFFERS 8u
 #define REAL_PREFILLS 4u /* processes; as fast together as the default */
 
 enum {
@@ -48,6 +49,7 @@ enum {
 	KEY_TOKEN_BYTES,
 	KEY_JOBS,
 	KEY_SCALE,
+	KEY_LAYERWISE,
 	KEY_OUT,
 	KEY_BREAK,
 };
@@ -110,6 +112,10 @@ static const struct argp_option options[] = {
 	{ "buffers", KEY_BUFFERS, "N", 0,
 	  "Lay the layers together into N buffers (default 1); 0: as the "
 	  "model has them",
+	  3 },
+	{ "layerwise", KEY_LAYERWISE, NULL, 0,
+	  "Decoding may begin while the last layers are copied (and --buffers "
+	  "is 8 by default)",
 	  3 },
 	{ "token-bytes", KEY_TOKEN_BYTES, "N", 0,
 	  "Bytes a token, instead of the model's", 3 },
@@ -417,8 +423,12 @@ static error_t parse_cluster(int key, char *arg, struct ttft_args *a,
 		need_number(st, "threshold", arg, 0, 1, &a->o.threshold);
 		return 0;
 	case KEY_BUFFERS:
+		a->buffers_given = true;
 		a->o.buffers = (uint32_t)need_u64(st, "buffers", arg, 0,
 						  KVS_LAYOUT_BUFFERS_MAX);
+		return 0;
+	case KEY_LAYERWISE:
+		a->o.layerwise = true;
 		return 0;
 	case KEY_TOKEN_BYTES:
 		a->o.token_bytes =
@@ -474,6 +484,8 @@ static void check(struct ttft_args *a, struct argp_state *st)
 
 	if (kvs_serving_model(&o->s, o->model, err, sizeof(err)))
 		argp_error(st, "--model %s", err);
+	if (o->layerwise && !a->buffers_given)
+		o->buffers = LAYERWISE_BUFFERS;
 	if (a->real)
 		scale_down(a);
 	else

@@ -355,6 +355,23 @@ static void test_storm(void **state)
 	assert_true(number(mode("staged"), "held_device_byte_s") == 0);
 }
 
+/* Decoding that begins with the first layers shows, and by less than a copy. */
+static void test_layerwise(void **state)
+{
+	double whole, early;
+
+	(void)state;
+	bench(SMALL "--modes staged --host-pool planned --buffers 8");
+	whole = number(line[0], "mean_ttft_ms");
+	assert_true(json_is_false(json_object_get(line[0], "layerwise")));
+	bench(SMALL "--modes staged --host-pool planned --layerwise");
+	early = number(line[0], "mean_ttft_ms");
+	assert_true(json_is_true(json_object_get(line[0], "layerwise")));
+	assert_true(early < whole - 2);
+	/* 14,000 tokens of 100 kB at 50 GB/s are 28 ms */
+	assert_true(early > whole - 28);
+}
+
 /* Progress comes when it has gone on for a while: then it is told to stop. */
 static void test_interrupted(void **state)
 {
@@ -545,6 +562,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_acks),
 		cmocka_unit_test(test_crashes),
 		cmocka_unit_test(test_storm),
+		cmocka_unit_test(test_layerwise),
 		cmocka_unit_test(test_interrupted),
 		cmocka_unit_test(test_report),
 		cmocka_unit_test(test_real),

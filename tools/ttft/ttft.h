@@ -85,6 +85,8 @@ struct ttft_acks {
  * @token_bytes: bytes a token is scaled to; 0: the model's
  * @scale: all that takes time is so many times as fast, on the real clock; the
  *         times of @s are scaled already
+ * @layerwise: a request may join the batch when the rest of its copy is
+ *             expected to be there within a step
  * @hold_in_device: a broken build, for the test: memory of a staged room that
  *                  was given up is also held on the device
  */
@@ -105,6 +107,7 @@ struct ttft_opts {
 	uint32_t buffers;
 	uint64_t token_bytes;
 	double scale;
+	bool layerwise;
 	bool hold_in_device;
 };
 

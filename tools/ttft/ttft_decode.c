@@ -14,6 +14,8 @@ struct ttft_room {
 	enum ttft_rx rx;
 	kvs_handle h;
 	bool admitted; /* ->h is one */
+	struct kvs_list early; /* likewise */
+	uint64_t commit_at; /* ns */
 	bool over;
 	bool in_batch;
 	bool armed; /* ->give_up is, or was, set */
@@ -214,6 +216,13 @@ static void lose(struct ttft_room *m, enum ttft_end end, bool acks)
 	library_leaves(m);
 }
 
+static void leave_batch(struct ttft_room *m)
+{
+	m->d->n_batch -= m->in_batch;
+	m->in_batch = false;
+	kvs_list_del(&m->early);
+}
+
 static void give_up_due(struct kvs_timer *t)
 {
 	struct ttft_room *m = kvs_container_of(t, struct ttft_room, give_up);
@@ -223,7 +232,7 @@ static void give_up_due(struct kvs_timer *t)
 		return;
 	if (m->admitted)
 		(void)kvs_engine_abort(d->e[m->rx], &m->h);
-	d->n_batch -= m->in_batch;
+	leave_batch(m);
 	lose(m, TTFT_GAVE_UP, true);
 	ttft_decode_turn(d);
 }
@@ -245,13 +254,9 @@ static void admit(struct ttft_room *m)
 		.ranks = &slice,
 		.node = -1,
 	};
-	uint32_t layers = 0;
 	int r;
 
-	for (uint32_t b = 0; b < d->layout->n_buffers; b++)
-		if (d->layout->buffers[b].layer >= layers)
-			layers = d->layout->buffers[b].layer + 1u;
-	slice.n_layers = layers;
+	slice.n_layers = d->layers;
 	snprintf(peer, sizeof(peer), "prefill-%u", req(m)->prefill);
 	r = kvs_engine_admit(d->e[m->rx], &a, &m->h);
 	if (r == -EAGAIN) {
@@ -323,7 +328,7 @@ static void step_begin(struct ttft_decode *d)
 {
 	const struct kvs_serving *s = &d->o->s;
 
-	if (kvs_timer_is_set(&d->step))
+	if (kvs_timer_is_set(&d->step) || d->late)
 		return;
 	while (!kvs_list_empty(&d->joining)) {
 		struct ttft_room *m =
@@ -339,13 +344,13 @@ static void step_begin(struct ttft_decode *d)
 					    d->n_batch * s->step_request);
 }
 
-static void step_ends(struct kvs_timer *t)
+static void step_over(struct ttft_decode *d)
 {
-	struct ttft_decode *d = kvs_container_of(t, struct ttft_decode, step);
 	uint32_t nr = d->r->n_steps;
 	uint64_t at = since_start(d);
 	struct ttft_room *m, *tmp;
 
+	d->late = false;
 	if (nr < TTFT_STEPS)
 		d->r->step[d->r->n_steps++] = at;
 	kvs_list_for_each_entry_safe(m, tmp, &d->batch, node) {
@@ -358,10 +363,30 @@ static void step_ends(struct kvs_timer *t)
 		rec(m)->last = at;
 		rec(m)->last_step = nr;
 		kvs_list_del(&m->node);
-		d->n_batch--;
+		leave_batch(m);
 		over(m, TTFT_DONE);
 		pages_give(m, 0);
 	}
+}
+
+/* It has come to layers that are not there. */
+static bool step_waits(const struct ttft_decode *d)
+{
+	const struct ttft_room *m;
+
+	kvs_list_for_each_entry(m, &d->early, early)
+		if (m->in_batch)
+			return true;
+	return false;
+}
+
+static void step_ends(struct kvs_timer *t)
+{
+	struct ttft_decode *d = kvs_container_of(t, struct ttft_decode, step);
+
+	d->late = step_waits(d);
+	if (!d->late)
+		step_over(d);
 	ttft_decode_turn(d);
 }
 
@@ -395,6 +420,7 @@ static void commit(struct ttft_room *m)
 		lose(m, TTFT_FAILED, false);
 		return;
 	}
+	m->commit_at = now(d);
 	move(m, &d->copying);
 }
 
@@ -444,6 +470,32 @@ static void serve(struct ttft_decode *d)
 	}
 }
 
+/* All of it is on the device. */
+static void placed(struct ttft_room *m)
+{
+	struct ttft_decode *d = m->d;
+
+	rec(m)->placed = since_start(d);
+	if (d->check)
+		d->check(d, m->i, m->pages, pages_of(d, req(m)->input));
+	(void)kvs_engine_release(d->e[m->rx], &m->h);
+	m->admitted = false;
+}
+
+/* As fast as until now, the rest is there before a step is over. */
+static bool soon(const struct ttft_room *m)
+{
+	const struct ttft_decode *d = m->d;
+	uint64_t took = now(d) - m->commit_at;
+	int n;
+
+	if (!d->o->layerwise || m->rx == TTFT_DEVICE)
+		return false;
+	n = kvs_engine_copied_layers(d->e[m->rx], &m->h);
+	return n > 0 && took * (d->layers - (uint32_t)n) / (uint32_t)n <=
+				d->o->s.step_base;
+}
+
 static void look_copying(struct ttft_decode *d)
 {
 	struct ttft_room *m, *tmp;
@@ -453,17 +505,34 @@ static void look_copying(struct ttft_decode *d)
 
 		if (st == KVS_STATUS_FAILED) {
 			lose(m, TTFT_FAILED, false);
-			continue;
+		} else if (st == KVS_STATUS_DONE) {
+			placed(m);
+			move(m, &d->joining);
+		} else if (soon(m)) {
+			kvs_list_add_tail(&d->early, &m->early);
+			move(m, &d->joining);
 		}
-		if (st != KVS_STATUS_DONE)
-			continue;
-		rec(m)->placed = since_start(d);
-		if (d->check)
-			d->check(d, m->i, m->pages, pages_of(d, req(m)->input));
-		(void)kvs_engine_release(d->e[m->rx], &m->h);
-		m->admitted = false;
-		move(m, &d->joining);
 	}
+}
+
+static void look_early(struct ttft_decode *d)
+{
+	struct ttft_room *m, *tmp;
+
+	kvs_list_for_each_entry_safe(m, tmp, &d->early, early) {
+		enum kvs_status st = kvs_engine_poll(d->e[m->rx], &m->h, NULL);
+
+		if (st == KVS_STATUS_FAILED) {
+			/* what was computed with it is of no use */
+			leave_batch(m);
+			lose(m, TTFT_FAILED, false);
+		} else if (st == KVS_STATUS_DONE) {
+			placed(m);
+			kvs_list_del(&m->early);
+		}
+	}
+	if (d->late && !step_waits(d))
+		step_over(d);
 }
 
 static void look_leaving(struct ttft_decode *d)
@@ -482,6 +551,7 @@ void ttft_decode_turn(struct ttft_decode *d)
 	look_leaving(d);
 	look_receiving(d);
 	serve(d);
+	look_early(d);
 	look_copying(d);
 	for (int x = 0; x < TTFT_RX; x++)
 		if (d->e[x])
@@ -519,8 +589,9 @@ static void sample_due(struct kvs_timer *t)
 static void init_lists(struct ttft_decode *d)
 {
 	struct kvs_list *const l[] = {
-		&d->waiting, &d->admitting, &d->receiving, &d->ready,
-		&d->copying, &d->joining,   &d->batch,	   &d->leaving,
+		&d->waiting, &d->admitting, &d->receiving,
+		&d->ready,   &d->copying,   &d->early,
+		&d->joining, &d->batch,	    &d->leaving,
 	};
 
 	for (size_t i = 0; i < sizeof(l) / sizeof(l[0]); i++)
@@ -533,6 +604,9 @@ static void init_lists(struct ttft_decode *d)
 int ttft_decode_init(struct ttft_decode *d)
 {
 	init_lists(d);
+	for (uint32_t b = 0; b < d->layout->n_buffers; b++)
+		if (d->layout->buffers[b].layer >= d->layers)
+			d->layers = d->layout->buffers[b].layer + 1u;
 	d->n_pages = (uint32_t)(d->o->s.device_tokens / d->layout->page_size);
 	d->room = calloc(d->p->n, sizeof(*d->room));
 	d->free_pages = calloc(d->n_pages, sizeof(*d->free_pages));
@@ -549,6 +623,7 @@ int ttft_decode_init(struct ttft_decode *d)
 		m->d = d;
 		m->i = i;
 		kvs_list_init(&m->node);
+		kvs_list_init(&m->early);
 		kvs_timer_init(&m->give_up, give_up_due);
 		kvs_timer_init(&m->release, release_due);
 	}

@@ -9,6 +9,9 @@
  * order in which they are, and then it is copied. It joins the batch with the
  * next step.
  *
+ * Layer-wise, a request joins while its last layers are still being copied, and
+ * a step that comes to them too soon takes until they are there.
+ *
  * A request that is given up while it is received directly keeps the pages of
  * its prompt until its acknowledgement arrives, at most for hold_timeout.
  * Staged it has no pages then.
@@ -66,6 +69,9 @@ struct ttft_decode {
 	struct kvs_list receiving;
 	struct kvs_list ready; /* staged: for pages */
 	struct kvs_list copying;
+	struct kvs_list early; /* in the batch or joining, and still copied */
+	bool late; /* a step waits for these copies */
+	uint32_t layers;
 	struct kvs_list joining; /* the batch, with the next step */
 	struct kvs_list batch;
 	struct kvs_list leaving; /* the library has it still */

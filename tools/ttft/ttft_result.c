@@ -72,14 +72,14 @@ static void json_run(FILE *out, const struct ttft_set *s,
 		"\"host_pool\": \"%s\", \"host_pool_bytes\": %" PRIu64
 		", \"device_pool_tokens\": %" PRIu64
 		", \"model\": \"%s\", \"token_bytes\": %" PRIu64
-		", \"speed\": %g, \"time_scale\": %g, \"requests\": %zu, \"partial\": %s",
+		", \"speed\": %g, \"time_scale\": %g, \"layerwise\": %s, \"requests\": %zu, \"partial\": %s",
 		ttft_mode_name[r->mode], r->half ? "-half" : "", s->clock,
 		o->seed, r->abort, o->acks_text, when_name[o->when],
 		o->storm ? "true" : "false", s->p->n_crashes,
 		(double)o->s.hold_timeout / 1e9, r->half ? "half" : "planned",
 		r->host_pool, o->s.device_tokens, o->model, o->s.token_bytes,
-		o->speed / o->scale, o->scale, s->p->n,
-		atomic_load(&r->state) == 1 ? "false" : "true");
+		o->speed / o->scale, o->scale, o->layerwise ? "true" : "false",
+		s->p->n, atomic_load(&r->state) == 1 ? "false" : "true");
 }
 
 static double ratio(double a, double b)

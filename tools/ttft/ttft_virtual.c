@@ -11,6 +11,7 @@
 #include "tools/ttft/ttft_world.h"
 
 #define CHUNK_MAX (32ULL << 20) /* bytes; two of them in flight */
+#define COPY_PIECE (64ULL << 20) /* bytes */
 #define SOURCE ((uintptr_t)1 << 57) /* of an instance's buffers; not memory */
 #define DEVICE_POOLS 8 /* TTFT_DEVICE's pool, in devices: never in the way */
 /* Longer than what is asked for: who is still waiting then never gets it. */
@@ -129,6 +130,9 @@ static int device_open(struct ttft_world *w, enum ttft_rx rx)
 	/* what came directly is there already */
 	if (rx == TTFT_HOST)
 		o.chances.bytes_per_sec = w->o->s.h2d_rate;
+	/* how far it is, is seen between pieces */
+	if (w->o->layerwise)
+		o.chances.piece = COPY_PIECE;
 	d->buffers[rx] = calloc(w->layout->n_buffers, sizeof(void *));
 	if (!d->buffers[rx])
 		return -ENOMEM;
