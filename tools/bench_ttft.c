@@ -32,22 +32,17 @@ static uint64_t planned_pool(const struct ttft_args *a,
 			     const struct ttft_plan *p, double abort)
 {
 	const struct ttft_opts *o = &a->o;
-	struct kvs_serving_load l = {
-		.rate = p->span ? (double)p->n / ((double)p->span / 1e9)
-				: (double)p->n,
-		.tokens = p->mean_input,
-		.tokens2 = p->mean_input2,
-		.tokens3 = p->mean_input3,
-		.max_tokens = p->max_input,
-		.abort = abort,
-		.acked = o->acks.dist == TTFT_FAST,
-	};
+	struct kvs_serving_load l = p->load;
+	struct kvs_serving_size z;
 
+	l.abort = abort;
+	l.acked = o->acks.dist == TTFT_FAST;
 	if (o->storm && l.abort < TTFT_STORM_SHARE)
 		l.abort = TTFT_STORM_SHARE;
 	if (a->pool == TTFT_POOL_BYTES)
 		return a->pool_bytes;
-	return kvs_serving_pool(&o->s, &l);
+	kvs_serving_size(&o->s, &l, 1, KVS_SERVING_HORIZON, &z);
+	return z.pool;
 }
 
 /* Whatever is planned, the longest prompt fits. */

@@ -7,6 +7,7 @@
 #include "lib/clock.h"
 #include "pipeline/layout.h"
 #include "pipeline/presets.h"
+#include "tools/trace.h"
 
 void kvs_serving_defaults(struct kvs_serving *ret)
 {
@@ -56,6 +57,55 @@ int kvs_serving_model(struct kvs_serving *s, const char *model, char *err,
 	return 0;
 }
 
+/* ---- the load of a trace ------------------------------------------------- */
+
+static double dispersion(const struct kvs_trace *t, double speed,
+			 double seconds)
+{
+	double n = 0, sum = 0, squares = 0, in = 0;
+	double width = seconds * 1e3 * speed, end = width;
+	size_t i = 0;
+
+	while (i < t->n) {
+		if ((double)t->req[i].at_ms < end) {
+			in++;
+			i++;
+			continue;
+		}
+		n++;
+		sum += in;
+		squares += in * in;
+		in = 0;
+		end += width;
+	}
+	if (n < 8 || sum <= 0) /* too few windows to tell */
+		return 1;
+	return (squares / n - sum / n * (sum / n)) / (sum / n);
+}
+
+void kvs_serving_load_of(const struct kvs_trace *t, uint32_t page_size,
+			 double speed, struct kvs_serving_load *ret)
+{
+	double span = t->n ? (double)t->req[t->n - 1].at_ms / 1e3 / speed : 0;
+
+	*ret = (struct kvs_serving_load){ .max_tokens = t->max_input };
+	ret->rate = span > 0 ? (double)t->n / span : (double)t->n;
+	for (size_t i = 0; i < t->n; i++) {
+		double x =
+			ceil((double)t->req[i].input / page_size) * page_size;
+
+		ret->tokens += x / (double)t->n;
+		ret->tokens2 += x * x / (double)t->n;
+		ret->tokens3 += x * x * x / (double)t->n;
+		ret->tokens4 += x * x * x * x / (double)t->n;
+		ret->output += (double)t->req[i].output / (double)t->n;
+	}
+	for (unsigned int w = 0; w < KVS_SERVING_WINDOWS; w++)
+		ret->dispersion[w] = dispersion(t, speed, (double)(1u << w));
+}
+
+/* ---- the pool ------------------------------------------------------------ */
+
 /* Seconds that a prompt waits for an instance: Sakasegawa's approximation of
  * a queue with many servers (Annals of the Institute of Statistical
  * Mathematics 29, 1977). */
@@ -72,21 +122,97 @@ static double prefill_wait(const struct kvs_serving *s,
 	       mean;
 }
 
-uint64_t kvs_serving_pool(const struct kvs_serving *s,
-			  const struct kvs_serving_load *l)
+/* Of the arrivals over @seconds, between the windows it was measured over. */
+static double dispersion_at(const struct kvs_serving_load *l, double seconds)
+{
+	double at = seconds > 1 ? log2(seconds) : 0;
+	unsigned int w = (unsigned int)at;
+	double v;
+
+	if (w >= KVS_SERVING_WINDOWS - 1)
+		v = l->dispersion[KVS_SERVING_WINDOWS - 1];
+	else
+		v = l->dispersion[w] +
+		    (at - w) * (l->dispersion[w + 1] - l->dispersion[w]);
+	return v > 1 ? v : 1;
+}
+
+/* The level that a standard normal variable is above with this probability:
+ * Abramowitz and Stegun, 26.2.23. */
+static double normal_above(double p)
+{
+	double t = sqrt(-2 * log(p));
+
+	return t - (2.515517 + 0.802853 * t + 0.010328 * t * t) /
+			   (1 + 1.432788 * t + 0.189269 * t * t +
+			    0.001308 * t * t * t);
+}
+
+/* Seconds that a room keeps its memory. */
+struct stay {
+	double fixed;
+	double each; /* for each token */
+};
+
+/* Mean over all requests of bytes^k * seconds; k up to 3. */
+static double moment(const struct kvs_serving *s,
+		     const struct kvs_serving_load *l, unsigned int k,
+		     const struct stay *t)
+{
+	const double m[] = { 1, l->tokens, l->tokens2, l->tokens3, l->tokens4 };
+
+	return pow((double)s->token_bytes, k) *
+	       (t->fixed * m[k] + t->each * m[k + 1]);
+}
+
+void kvs_serving_size(const struct kvs_serving *s,
+		      const struct kvs_serving_load *l, unsigned int nodes,
+		      double horizon, struct kvs_serving_size *ret)
 {
 	double hold = l->acked ? 0 : (double)s->hold_timeout / 1e9;
-	/* seconds that a token's request keeps its memory for each of its
-	 * tokens, and besides */
-	double each = 1 / s->prefill_rate +
-		      (double)s->token_bytes / (double)s->h2d_rate;
-	double fixed = prefill_wait(s, l) +
-		       (double)s->prefill_chunk * (double)s->token_bytes /
-			       (double)s->link_rate +
-		       l->abort * hold;
-	double mean = l->rate * (l->tokens2 * each + l->tokens * fixed);
-	double var = l->rate * (l->tokens3 * each + l->tokens2 * fixed);
+	double rate = l->rate / nodes, all, z, p, k2, k3;
+	double copy = (double)s->token_bytes / (double)s->h2d_rate;
+	struct stay done, gone;
 
-	return (uint64_t)((mean + 3 * sqrt(var) + l->max_tokens) *
-			  (double)s->token_bytes);
+	*ret = (struct kvs_serving_size){
+		.wait = prefill_wait(s, l),
+		.prefill = l->tokens / s->prefill_rate,
+		.push = (double)s->prefill_chunk * (double)s->token_bytes /
+			(double)s->link_rate,
+		/* the engine looks once a step */
+		.claim = (double)s->step_base / 2e9,
+		.copy = l->tokens * copy,
+		.largest = (double)l->max_tokens * (double)s->token_bytes,
+	};
+	done.fixed = ret->wait + ret->push + ret->claim;
+	done.each = 1 / s->prefill_rate + copy;
+	/* given up half way, as a mean */
+	gone.fixed = ret->wait;
+	gone.each = 0.5 / s->prefill_rate;
+	ret->in_flight = rate * ((1 - l->abort) * moment(s, l, 1, &done) +
+				 l->abort * moment(s, l, 1, &gone));
+	gone.fixed += hold;
+	ret->held = rate * l->abort * hold * l->tokens * (double)s->token_bytes;
+#define BOTH(k)                                    \
+	((1 - l->abort) * moment(s, l, k, &done) + \
+	 l->abort * moment(s, l, k, &gone))
+	k2 = rate * BOTH(2);
+	k3 = rate * BOTH(3);
+	ret->stay = BOTH(2) / (l->tokens2 * pow((double)s->token_bytes, 2));
+	/* thinned over the nodes, arrivals cluster less */
+	ret->dispersion = 1 + (dispersion_at(l, ret->stay) - 1) / nodes;
+	all = ret->in_flight + ret->held;
+	k2 += (ret->dispersion - 1) * all * all / (rate * BOTH(0));
+#undef BOTH
+	ret->sigma = sqrt(k2);
+	ret->skew = k3 / (k2 * ret->sigma);
+	p = 0.5 * ret->stay / (2 * horizon);
+	z = normal_above(p < 0.5 ? p : 0.5);
+	ret->peak = all + ret->sigma * 2 / ret->skew *
+				  (pow(1 + ret->skew * z / 6 -
+					       ret->skew * ret->skew / 36,
+				       3) -
+				   1);
+	ret->pool =
+		(uint64_t)(ret->peak > ret->largest ? ret->peak : ret->largest);
 }

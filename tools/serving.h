@@ -50,14 +50,18 @@ struct kvs_serving {
 	uint64_t hold_timeout;
 };
 
+#define KVS_SERVING_WINDOWS 8u /* of 1, 2, 4 .. 128 seconds */
+
 /**
  * struct kvs_serving_load - what is asked of it
  * @rate: requests a second
- * @tokens: mean of the prompt lengths
- * @tokens2: mean of their squares
- * @tokens3: mean of their cubes
+ * @tokens: mean of the prompt lengths, in whole pages
+ * @tokens2, @tokens3, @tokens4: means of their powers
  * @max_tokens: longest prompt
- * @abort: share of the requests that are given up
+ * @output: mean of the tokens generated
+ * @dispersion: variance over mean of the arrivals in such a window; 1 where
+ *              they are independent of each other
+ * @abort: share of the requests that are given up, anywhere in their prefill
  * @acked: their acknowledgements come, so that nothing is held for long
  */
 struct kvs_serving_load {
@@ -65,10 +69,46 @@ struct kvs_serving_load {
 	double tokens;
 	double tokens2;
 	double tokens3;
+	double tokens4;
 	uint32_t max_tokens;
+	double output;
+	double dispersion[KVS_SERVING_WINDOWS];
 	double abort;
 	bool acked;
 };
+
+/**
+ * struct kvs_serving_size - what one NUMA node's pool has to hold
+ * @wait: seconds a prompt waits for an instance, mean
+ * @prefill, @push, @claim, @copy: seconds of the mean prompt
+ * @in_flight: bytes of rooms that are received, claimed or copied, mean
+ * @held: bytes of rooms that were given up, mean
+ * @sigma: standard deviation of the sum, bytes
+ * @skew: of it
+ * @stay: seconds that a byte stays, mean
+ * @dispersion: of the arrivals, over that
+ * @peak: bytes that are passed once in the horizon, about as likely as not
+ * @largest: bytes of the longest prompt
+ * @pool: bytes: the peak, and never less than the largest
+ */
+struct kvs_serving_size {
+	double wait;
+	double prefill;
+	double push;
+	double claim;
+	double copy;
+	double in_flight;
+	double held;
+	double sigma;
+	double skew;
+	double stay;
+	double dispersion;
+	double peak;
+	double largest;
+	uint64_t pool;
+};
+
+struct kvs_trace;
 
 /* All but page_size and token_bytes, which are the model's. */
 void kvs_serving_defaults(struct kvs_serving *ret);
@@ -87,15 +127,36 @@ int kvs_serving_model(struct kvs_serving *s, const char *model, char *err,
 		      unsigned int errlen);
 
 /**
- * kvs_serving_pool() - bytes of host pool that the load wants
- *
- * Memory of a room is taken when it is admitted and kept while it waits for
- * its prefill instance, is computed, is sent, and is copied to the device; of
- * one that is given up, hold_timeout longer. Each is the rate times the time
- * times the tokens; the sum varies as shot noise does, and three standard
- * deviations and the longest prompt are added.
+ * kvs_serving_load_of() - the load that a trace is
+ * @t: requests
+ * @page_size: tokens; lengths are rounded up to it
+ * @speed: arrivals come so many times as fast
+ * @ret: all but @abort and @acked
  */
-uint64_t kvs_serving_pool(const struct kvs_serving *s,
-			  const struct kvs_serving_load *l);
+void kvs_serving_load_of(const struct kvs_trace *t, uint32_t page_size,
+			 double speed, struct kvs_serving_load *ret);
+
+#define KVS_SERVING_HORIZON 3600.0 /* seconds */
+
+/**
+ * kvs_serving_size() - the pool that the load wants
+ * @s: the cluster; hold_timeout is what an abort may hold for
+ * @l: its load
+ * @nodes: NUMA nodes that share it; at least 1
+ * @horizon: seconds in which the peak is to be expected once
+ * @ret: for one of the nodes
+ *
+ * Memory of a room is taken when it is opened and kept while it waits for its
+ * prefill instance, is computed, is sent, is claimed and is copied; of one
+ * that is given up, until the hold ends. So many bytes for so long, at random
+ * times: a shot noise, whose cumulants are the rate times the means of
+ * bytes^k times seconds (Campbell's theorem). Arrivals in clusters widen it by
+ * their dispersion. Its peak is the level of a Pearson III distribution with
+ * these cumulants that is passed once in the horizon, by Wilson and Hilferty's
+ * approximation, with two looks for each time that a byte stays.
+ */
+void kvs_serving_size(const struct kvs_serving *s,
+		      const struct kvs_serving_load *l, unsigned int nodes,
+		      double horizon, struct kvs_serving_size *ret);
 
 #endif /* KVS_TOOLS_SERVING_H */

@@ -11,7 +11,8 @@
  * whole, up to the largest (sgl-project/sglang#26486); id 0 is refused. Rooms
  * that nobody sends do not keep those that are sent waiting; a peer that
  * passes its limits hears which, and others do not notice; a health check
- * each time succeeds under any load.
+ * each time succeeds under any load; memory that is held costs its own bytes
+ * and nothing else (sgl-project/sglang#31217).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -349,6 +350,98 @@ static void ids_are_whole_numbers(void **state)
 	rig_down(g);
 }
 
+/* sgl-project/sglang#30233, with its numbers: nine tokens over. */
+static void limit_at_a_real_context(void **state)
+{
+	static struct kvs_layer_buffer b[] = { { KVS_BUFFER_KV, 0, PAGE, 0 } };
+	static const struct kvs_layout l = { .size = sizeof(l),
+					     .page_size = 64,
+					     .dtype = KVS_DTYPE_BF16,
+					     .n_buffers = 1,
+					     .buffers = b };
+	struct pe_room over, at;
+	struct ps p;
+	struct pe e;
+
+	(void)state;
+	/* 4,452 pages of 64 tokens */
+	rig_init(g, "sock", "18235392");
+	/* in so many pieces as a READY of the puppet takes */
+	rig_set(g, "extent.tokens", "16384");
+	rig_up(g);
+	pe_up(&e, g->set.engine_socket, &l);
+	ps_up(&p, g->port, "p", 0, 1, &l);
+	pe_admit(&e, &over, 0, 1, 284937, 1);
+	pe_wait_failed(&e, &over, E2BIG);
+	assert_int_equal(over.failure.class, 400);
+	assert_non_null(strstr(over.failure.text, "284937 tokens"));
+	ps_quiet(&p);
+	rig_refresh(g);
+	assert_int_equal(rig_admits(g, KVS_ADMIT_NOFIT), 1);
+	assert_int_equal(rig_rooms(g), 0);
+	assert_int_equal(rig_received(g), 0);
+	assert_int_equal(rig_bytes(g, KVS_EXTENT_FREE), 4452 * PAGE);
+	pe_admit(&e, &at, 0, 1, 284928, 1);
+	finish(&p, &e, &at, 1, 284928, 3);
+	ps_down(&p);
+	pe_down(&e);
+	rig_down(g);
+}
+
+/* sgl-project/sglang#31217: one page in the middle is held all the time. */
+static void a_hold_costs_its_own_bytes(void **state)
+{
+	struct pe_room r[PAGES];
+	struct ps_room held;
+	struct kvs_msg m;
+	struct ps p, q;
+	struct pe e;
+
+	(void)state;
+	rig_init(g, "sock", "256K");
+	rig_set(g, "hold.require_ack", "yes");
+	rig_set(g, "hold.timeout", "60s");
+	rig_up(g);
+	pe_up(&e, g->set.engine_socket, &plain);
+	ps_up(&p, g->port, "p", 0, 1, &plain);
+	ps_up(&q, g->port, "q", 0, 1, &plain);
+	for (uint32_t i = 0; i < PAGES; i++) {
+		snprintf(e.peer, sizeof(e.peer), "%s",
+			 i == PAGES / 2 ? "q" : "p");
+		pe_admit(&e, &r[i], i, 1 + i, PAGE_TOKENS, 1);
+		pe_wait(&e, &r[i], KVS_STATUS_ADMITTED);
+	}
+	assert_int_equal(ps_open(&q, 1 + PAGES / 2, PAGE_TOKENS), 0);
+	ps_granted(&q, &held, 1, PAGE);
+	for (uint32_t i = 0; i < PAGES; i++)
+		assert_int_equal(pe_say(&e, KVS_PACKET_ABORT, &r[i], 0), 0);
+	for (uint32_t i = 0; i < PAGES; i++)
+		pe_wait_failed(&e, &r[i], ECANCELED);
+	ps_expect(&q, KVS_WIRE_ABORT, &m);
+	rig_wait(g,
+		 rig_bytes(g, KVS_EXTENT_HELD) == PAGE &&
+			 rig_bytes(g, KVS_EXTENT_FREE) == (PAGES - 1) * PAGE);
+	snprintf(e.peer, sizeof(e.peer), "p");
+	for (unsigned int round = 0; round < 10; round++) {
+		for (uint32_t i = 0; i < PAGES - 1; i++)
+			pe_admit(&e, &r[i], i, 1000 + i, PAGE_TOKENS, 1);
+		for (uint32_t i = 0; i < PAGES - 1; i++)
+			finish(&p, &e, &r[i], 1000 + i, PAGE_TOKENS, i);
+	}
+	rig_refresh(g);
+	assert_int_equal(rig_done(g), 630);
+	assert_int_equal(rig_admits(g, KVS_ADMIT_QUEUED), 0);
+	assert_int_equal(rig_bytes(g, KVS_EXTENT_HELD), PAGE);
+	assert_int_equal(ps_answer(&q, KVS_WIRE_ABORT_ACK, m.abort.room,
+				   m.abort.generation),
+			 0);
+	ps_room_fini(&held);
+	ps_down(&q);
+	ps_down(&p);
+	pe_down(&e);
+	rig_down(g);
+}
+
 /* An engine admits three pools full and its ranks begin with the last: what is
  * being sent gets the memory of what is not. */
 static void unsent_rooms_fill_nothing(void **state)
@@ -482,6 +575,8 @@ int main(void)
 		cmocka_unit_test(duplicate_is_refused),
 		cmocka_unit_test(shared_id_runs_once),
 		cmocka_unit_test(ids_are_whole_numbers),
+		cmocka_unit_test(limit_at_a_real_context),
+		cmocka_unit_test(a_hold_costs_its_own_bytes),
 		cmocka_unit_test(unsent_rooms_fill_nothing),
 		cmocka_unit_test(limits_of_one_peer),
 		cmocka_unit_test(probes_never_fail),

@@ -153,9 +153,7 @@ struct ttft_plan {
 	uint64_t tokens; /* of all prompts */
 	uint32_t max_input;
 	double mean_input;
-	double mean_input2; /* of squares */
-	double mean_input3; /* of cubes */
-	double mean_output;
+	struct kvs_serving_load load; /* nobody gives up */
 	struct ttft_crash *crash; /* by time */
 	size_t n_crashes;
 };

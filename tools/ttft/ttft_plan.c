@@ -152,14 +152,11 @@ static int plan_requests(const struct ttft_opts *o, const struct kvs_trace *t,
 
 		plan_request(o, &t->req[i], &r, free_at, q);
 		p->tokens += q->input;
-		p->mean_input2 += (double)q->input * q->input / (double)p->n;
-		p->mean_input3 +=
-			(double)q->input * q->input * q->input / (double)p->n;
-		p->mean_output += (double)q->output / (double)p->n;
 		if (q->input > p->max_input)
 			p->max_input = q->input;
 	}
 	p->mean_input = (double)p->tokens / (double)p->n;
+	kvs_serving_load_of(t, o->s.page_size, o->speed, &p->load);
 	p->span = p->v[p->n - 1].at;
 	free(free_at);
 	return plan_crashes(o, p);

@@ -5,7 +5,8 @@
  * kvstaged.conf(5) has each with its text, range and default under its
  * section, and nothing else; kvstaged.conf.example is what the defaults print;
  * kvstage(7) has every errno of the public list; kvstage-metrics(7) has every
- * metric with its kind and what to do about it, and nothing else.
+ * metric with its kind and what to do about it, and nothing else; what
+ * kvstage-operate(7) names of both exists.
  *
  * usage: settings_pages SOURCE-TREE
  */
@@ -16,6 +17,7 @@
 #include <cmocka.h>
 
 #include <ctype.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,11 +163,9 @@ static void errors_page(void **state)
 	free(page);
 }
 
-static void metrics_page(void **state)
-{
-	static const struct {
-		const char *name, *kind, *help;
-	} rows[] = {
+static const struct {
+	const char *name, *kind, *help;
+} rows[] = {
 #define KVS_METRIC_ONE(n, t, m, h) { #n, #t, h },
 #define KVS_METRIC_SUM(n, t, m, h) { #n, #t, h },
 #define KVS_METRIC_CALL(n, t, f, h) { #n, #t, h },
@@ -173,7 +173,10 @@ static void metrics_page(void **state)
 #define KVS_METRIC_OWN(n, l, nm, m, h) { #n, "counter by " #l, h },
 #define KVS_METRIC_HIST(n, m, h) { #n, "histogram", h },
 #include "pipeline/metrics.def"
-	};
+};
+
+static void metrics_page(void **state)
+{
 	char *page = read_file("man/kvstage-metrics.7");
 	const size_t n = sizeof(rows) / sizeof(rows[0]);
 
@@ -191,13 +194,73 @@ static void metrics_page(void **state)
 	free(page);
 }
 
+static bool is_metric(const char *name, size_t len)
+{
+	const size_t n = sizeof(rows) / sizeof(rows[0]);
+
+	for (size_t i = 0; i < n; i++) {
+		size_t own = strlen(rows[i].name);
+
+		if (strncmp(rows[i].name, name, own))
+			continue;
+		if (len == own || (!strcmp(rows[i].kind, "histogram") &&
+				   !strncmp(name + own, "_bucket", len - own)))
+			return true;
+	}
+	return false;
+}
+
+static bool is_setting(const char *name, size_t len)
+{
+	const struct kvs_setting_info *info;
+	char full[128];
+
+	for (unsigned int i = 0; (info = kvs_setting_info(i)); i++) {
+		snprintf(full, sizeof(full), "%s.%s", info->section, info->key);
+		if (strlen(full) == len && !strncmp(full, name, len))
+			return true;
+	}
+	return false;
+}
+
+static void operate_page(void **state)
+{
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyz_";
+	char *page = read_file("man/kvstage-operate.7"), *p;
+	unsigned int metrics = 0, settings = 0;
+	size_t n;
+
+	(void)state;
+	for (p = page; (p = strstr(p, "kvstage_")); p += n) {
+		p += strlen("kvstage_");
+		n = strspn(p, letters);
+		if (!is_metric(p, n))
+			fail_msg("kvstage-operate(7): no metric %.*s", (int)n,
+				 p);
+		metrics++;
+	}
+	for (p = page; (p = strstr(p, ".Cm ")); p += n) {
+		p += strlen(".Cm ");
+		n = strspn(p, letters);
+		if (p[n] != '.')
+			continue; /* a word of a command */
+		n += 1 + strspn(p + n + 1, letters);
+		if (!is_setting(p, n))
+			fail_msg("kvstage-operate(7): no setting %.*s", (int)n,
+				 p);
+		settings++;
+	}
+	assert_true(metrics > 10);
+	assert_true(settings > 10);
+	free(page);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(conf_page),
-		cmocka_unit_test(example),
-		cmocka_unit_test(errors_page),
-		cmocka_unit_test(metrics_page),
+		cmocka_unit_test(conf_page),	cmocka_unit_test(example),
+		cmocka_unit_test(errors_page),	cmocka_unit_test(metrics_page),
+		cmocka_unit_test(operate_page),
 	};
 
 	if (argc != 2) {

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Claims: what kvstage-plan says a pool must hold at its peak is within a
+ * tenth of the high-water mark that kvstage-bench ttft measures with a pool
+ * that has no end, over aborts, holds and models, as a mean of some seeds; its
+ * numbers go the way they must; its file is one that kvstaged takes; what
+ * cannot be is refused.
+ *
+ * usage: e2e_plan TOOLS
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char *tools;
+
+#define SEEDS 3
+#define ENDLESS "4T"
+
+/* Runs "TOOLS/what"; its stdout, and its exit status. */
+static char *output(int *ret_status, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+static char *output(int *ret_status, const char *fmt, ...)
+{
+	char what[1024], command[2048], *text = calloc(1, 1 << 20);
+	va_list ap;
+	int status;
+	FILE *f;
+
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof(what), fmt, ap);
+	va_end(ap);
+	snprintf(command, sizeof(command), "exec 2>&1; %s/%s", tools, what);
+	assert_non_null(text);
+	f = popen(command, "re");
+	assert_non_null(f);
+	(void)!fread(text, 1, (1 << 20) - 1, f);
+	status = pclose(f);
+	assert_true(WIFEXITED(status));
+	*ret_status = WEXITSTATUS(status);
+	return text;
+}
+
+static json_t *plan(const char *args)
+{
+	int status;
+	char *text = output(&status, "kvstage-plan --json %s", args);
+	json_t *j = json_loads(text, 0, NULL);
+
+	if (status || !j)
+		fail_msg("kvstage-plan %s: %d: %s", args, status, text);
+	/* one line, and nothing else */
+	assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
+	free(text);
+	return j;
+}
+
+static double of(json_t *j, const char *key)
+{
+	json_t *v = json_object_get(j, key);
+
+	if (!json_is_number(v))
+		fail_msg("no number %s", key);
+	return json_number_value(v);
+}
+
+static double planned(const char *key, const char *args)
+{
+	json_t *j = plan(args);
+	double v = of(j, key);
+
+	json_decref(j);
+	return v;
+}
+
+/* As the benchmark's own requests are. */
+#define SAME                                                                   \
+	"--nodes 1 --p50 6900 --p99 85000 --context 126000 --rate 3.4 --hold " \
+	"30s --horizon 1h "
+
+/* Adds the high-water marks of one command's runs, in their order. */
+static void measure(const char *args, unsigned int seed, double *sum,
+		    unsigned int n)
+{
+	int status;
+	char *text = output(&status,
+			    "kvstage-bench ttft --json --modes staged "
+			    "--host-pool " ENDLESS " --seed %u %s 2>/dev/null",
+			    seed, args);
+	char *line = text, *next;
+
+	for (unsigned int i = 0; i < n; i++, line = next + 1) {
+		json_t *j;
+
+		next = strchr(line, '\n');
+		if (status || !next)
+			fail_msg("kvstage-bench ttft %s: %d: %s", args, status,
+				 text);
+		*next = '\0';
+		j = json_loads(line, 0, NULL);
+		assert_non_null(j);
+		sum[i] += of(j, "host_pool_high_water_bytes") / SEEDS;
+		json_decref(j);
+	}
+	free(text);
+}
+
+static void compare(const char *what, double plan_bytes, double measured)
+{
+	print_message("%-28s planned %6.1f GB, measured %6.1f GB: %+.1f %%\n",
+		      what, plan_bytes / 1e9, measured / 1e9,
+		      100 * (plan_bytes / measured - 1));
+	assert_true(plan_bytes > 0.9 * measured);
+	assert_true(plan_bytes < 1.1 * measured);
+}
+
+static void within_a_tenth_of_the_benchmark(void **state)
+{
+	static const char *const abort[] = { "0", "0.3", "0.6" };
+	double high[3] = { 0 };
+	char args[512];
+
+	(void)state;
+	for (unsigned int seed = 1; seed <= SEEDS; seed++)
+		measure("--abort 0,0.3,0.6", seed, high, 3);
+	for (int i = 0; i < 3; i++) {
+		snprintf(args, sizeof(args), SAME "--abort %s", abort[i]);
+		compare(args + sizeof(SAME) - 1, planned("peak_bytes", args),
+			high[i]);
+	}
+}
+
+static void and_with_another_model(void **state)
+{
+	double high = 0;
+
+	(void)state;
+	for (unsigned int seed = 1; seed <= SEEDS; seed++)
+		measure("--model deepseek-v3-fp8 --abort 0.3 --acks fast", seed,
+			&high, 1);
+	compare("deepseek-v3-fp8, acks fast",
+		planned("peak_bytes", SAME "--model deepseek-v3-fp8 --abort "
+					   "0.3 --acks fast"),
+		high);
+}
+
+static void numbers_go_the_right_way(void **state)
+{
+	double base = planned("pool_bytes", "--nodes 1"), v;
+	json_t *j;
+
+	(void)state;
+	assert_true(planned("pool_bytes", "--nodes 1 --abort 0.6") > base);
+	assert_true(planned("pool_bytes", "--nodes 1 --hold 120s") > base);
+	assert_true(planned("pool_bytes", "--nodes 1 --rate 10") > base);
+	assert_true(planned("pool_bytes", "--nodes 1 --horizon 24h") > base);
+	assert_true(planned("pool_bytes", "--nodes 1 --acks fast") < base);
+	/* two nodes share the load, but each has peaks of its own */
+	v = planned("pool_bytes", "--nodes 2");
+	assert_true(v < base && 2 * v > base);
+	/* nothing to do, but one maximum-length request must fit (R11) */
+	j = plan("--nodes 1 --rate 0.001 --context 1048576");
+	assert_true(of(j, "pool_bytes") >=
+		    of(j, "context_bytes") + of(j, "health_reserve_bytes"));
+	assert_true(of(j, "context_bytes") >= 1048576.0 * of(j, "token_bytes"));
+	/* under a device pool of 681,280 tokens: said */
+	assert_int_equal(json_array_size(json_object_get(j, "notes")), 1);
+	assert_non_null(
+		strstr(json_string_value(
+			       json_array_get(json_object_get(j, "notes"), 0)),
+		       "1048576 tokens, the device's KV pool holds 681280"));
+	json_decref(j);
+	/* held = rate x aborts x T_hold x bytes, exactly */
+	j = plan("--nodes 1 --rate 2 --abort 0.25 --hold 60s");
+	v = 2 * 0.25 * 60 * of(json_object_get(j, "load"), "mean_tokens") *
+	    of(j, "token_bytes");
+	assert_true(of(j, "held_bytes") > 0.999999 * v - 1);
+	assert_true(of(j, "held_bytes") < 1.000001 * v + 1);
+	json_decref(j);
+	/* heads are shared by the ranks, a latent is not */
+	j = plan("--model llama-3-70b --ranks 8");
+	v = of(json_array_get(json_object_get(j, "ttft_cost"), 0), "copy_ms");
+	assert_true(v > 0.99 * 6900 * 327680.0 / 8 / 50e9 * 1e3);
+	assert_true(v < 1.01 * 6900 * 327680.0 / 8 / 50e9 * 1e3);
+	json_decref(j);
+	v = planned("offload_bytes", "--hicache 100GB --nodes 2");
+	assert_true(v >= 50e9 && v < 51.1e9);
+	v = planned("token_bytes", "--token-bytes 70272 --layers 61");
+	assert_true(v == 70272);
+}
+
+static void t_hold(void **state)
+{
+	int status;
+	char *text;
+
+	(void)state;
+	assert_true(planned("hold_advised_s", "") == 60);
+	assert_true(planned("hold_least_s", "") == 16);
+	assert_true(planned("hold_advised_s", "--call-timeout 60s") == 132);
+	text = output(&status, "kvstage-plan --hold 16s");
+	assert_int_equal(status, 2);
+	assert_non_null(strstr(text, "16.0 s does not exceed"));
+	free(text);
+	free(output(&status, "kvstage-plan --hold 17s"));
+	assert_int_equal(status, 0);
+}
+
+static void file_for_the_daemon(void **state)
+{
+	char path[] = "/tmp/kvs-plan-XXXXXX", *text;
+	int fd = mkstemp(path), status;
+
+	(void)state;
+	assert_true(fd >= 0);
+	close(fd);
+	text = output(&status,
+		      "kvstage-plan --call-timeout 30s --hicache 10GB --ini %s",
+		      path);
+	assert_int_equal(status, 0);
+	/* each number with where it comes from */
+	assert_non_null(strstr(text, "aborts 0.30 x T_hold 72 s"));
+	assert_non_null(strstr(text, "propagation 1.0 + remaining 5.0 + call "
+				     "30.0"));
+	free(text);
+	text = output(&status, "kvstaged --config %s --check-config", path);
+	if (status)
+		fail_msg("%s", text);
+	free(text);
+	text = output(&status, "kvstaged --config %s --print-config", path);
+	assert_non_null(strstr(text, "timeout = 72s"));
+	assert_non_null(strstr(text, "call_timeout = 30s"));
+	free(text);
+	unlink(path);
+	free(output(&status, "kvstage-plan --ini /nowhere/at/all"));
+	assert_int_equal(status, 2);
+}
+
+static void what_cannot_be(void **state)
+{
+	static const char *const bad[] = {
+		"--model no-such-model",
+		"--p50 90000 --p99 80000",
+		"--p99 200000",
+		"--rate 0",
+		"--abort 1",
+		"--acks maybe",
+		"--nodes 0",
+		"--context 0",
+		"--trace /nowhere/at/all",
+		"--horizon 1s",
+		"--token-bytes 1T",
+		"--hold 0",
+		"surplus",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		int status;
+		char *text = output(&status, "kvstage-plan %s", bad[i]);
+
+		if (status != 2 || !*text)
+			fail_msg("%s: %d: %s", bad[i], status, text);
+		free(text);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(within_a_tenth_of_the_benchmark),
+		cmocka_unit_test(and_with_another_model),
+		cmocka_unit_test(numbers_go_the_right_way),
+		cmocka_unit_test(t_hold),
+		cmocka_unit_test(file_for_the_daemon),
+		cmocka_unit_test(what_cannot_be),
+	};
+
+	if (argc != 2) {
+		fprintf(stderr, "usage: %s TOOLS\n", argv[0]);
+		return 2;
+	}
+	tools = argv[1];
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/clock.h"
+#include "pinned/pool.h"
+#include "pipeline/geometry.h"
+#include "pipeline/layout.h"
+#include "pipeline/presets.h"
+#include "pipeline/settings.h"
+#include "tools/plan.h"
+#include "tools/trace.h"
+
+#define SAMPLE 50000u /* requests that stand for a distribution */
+#define SAMPLE_SEED 1u
+#define HOLD_USUAL (60 * KVS_NSEC_PER_SEC) /* what operators keep to */
+#define BUSY 0.8 /* share from which a queue builds up */
+#define SMALL (2ULL << 20) /* bytes; a huge page */
+#define LARGE (1ULL << 30)
+
+static void warn(struct plan *p, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+static void warn(struct plan *p, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (p->n_warnings == PLAN_WARNINGS)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(p->warning[p->n_warnings++], PLAN_WARNING_LEN, fmt, ap);
+	va_end(ap);
+}
+
+/* ---- the model ----------------------------------------------------------- */
+
+/* One buffer a layer, which is all that sizes depend on. */
+static int layout_of_numbers(const struct plan_opts *o, struct kvs_layout **ret,
+			     char *err, size_t errlen)
+{
+	struct kvs_layout l = { .size = sizeof(l),
+				.page_size = o->page_size,
+				.dtype = KVS_DTYPE_BF16,
+				.n_buffers = o->layers };
+	uint64_t page = o->token_bytes * o->page_size, done = 0, end;
+	int r;
+
+	l.buffers = calloc(o->layers, sizeof(*l.buffers));
+	if (!l.buffers) {
+		snprintf(err, errlen, "out of memory");
+		return -ENOMEM;
+	}
+	for (uint32_t i = 0; i < o->layers; i++) {
+		end = (i + 1) * page / o->layers;
+		l.buffers[i] = (struct kvs_layer_buffer){
+			.kind = KVS_BUFFER_KV,
+			.layer = (uint16_t)i,
+			.item_len = (uint32_t)(end - done),
+		};
+		done = end;
+	}
+	r = kvs_layout_check(&l, err, errlen);
+	if (!r && kvs_layout_dup(&l, ret)) {
+		snprintf(err, errlen, "out of memory");
+		r = -ENOMEM;
+	}
+	free(l.buffers);
+	return r;
+}
+
+static int plan_layout(struct plan_opts *o, struct kvs_layout **ret, char *err,
+		       size_t errlen)
+{
+	int r;
+
+	if (!o->model) {
+		r = layout_of_numbers(o, ret, err, errlen);
+		if (!r) {
+			o->s.token_bytes = o->token_bytes;
+			o->s.page_size = o->page_size;
+		}
+		return r;
+	}
+	r = kvs_serving_model(&o->s, o->model, err, (unsigned int)errlen);
+	if (!r)
+		r = kvs_preset_layout(o->model, NULL, ret, err, errlen);
+	if (r)
+		return r;
+	o->layers = 0;
+	o->replicated = false;
+	for (uint32_t b = 0; b < (*ret)->n_buffers; b++) {
+		const struct kvs_layer_buffer *p = &(*ret)->buffers[b];
+
+		if (p->layer >= o->layers)
+			o->layers = p->layer + 1u;
+		/* a latent is the same for every head */
+		o->replicated |= p->kind == KVS_BUFFER_KV;
+	}
+	return 0;
+}
+
+/* What a request of so many tokens takes of a pool. */
+static int room_bytes(const struct kvs_layout *l, uint32_t tokens,
+		      uint64_t *ret, char *err, size_t errlen)
+{
+	struct kvs_settings set;
+	struct kvs_geometry g;
+	uint32_t extent;
+	int r;
+
+	kvs_settings_init(&set);
+	extent = kvs_geometry_extent_tokens(l, set.extent_tokens,
+					    KVS_ARENA_SEGMENT_MAX);
+	r = extent ? kvs_geometry_init(&g, l, tokens, extent,
+				       KVS_ARENA_SEGMENT_MAX, 1, l->aux_max)
+		   : -E2BIG;
+	if (r) {
+		snprintf(err, errlen, "%u tokens cannot be one room", tokens);
+		return r;
+	}
+	*ret = 0;
+	for (uint32_t i = 0; i < g.n_extents; i++)
+		*ret += kvs_pool_round(kvs_geometry_len(&g, i));
+	kvs_geometry_fini(&g);
+	return 0;
+}
+
+/* ---- the load ------------------------------------------------------------ */
+
+/* Between two points of a log-normal, the third: z of 0.9 over that of 0.99 */
+static uint32_t between(uint32_t p50, uint32_t p99)
+{
+	return (uint32_t)(p50 * pow((double)p99 / p50, 1.28155 / 2.32635));
+}
+
+static int plan_load(struct plan *p, char *err, size_t errlen)
+{
+	struct plan_opts *o = &p->o;
+	struct kvs_trace_shape shape = {
+		.n = SAMPLE,
+		.input = { o->p50, between(o->p50, o->p99), o->p99,
+			   o->context },
+		.output = KVS_TRACE_CHAT_OUTPUT,
+		.rate = o->rate,
+		.max_input = o->context,
+	};
+	struct kvs_trace t = { 0 };
+	int r;
+
+	if (o->trace)
+		r = kvs_trace_read(o->trace, 0, o->context, &t, err, errlen);
+	else
+		r = kvs_trace_generate(SAMPLE_SEED, &shape, &t);
+	if (r && !o->trace)
+		snprintf(err, errlen,
+			 "--p50 %u --p99 %u --context %u --rate %g: lengths "
+			 "must not fall, and the rate must be above 0",
+			 o->p50, o->p99, o->context, o->rate);
+	if (r)
+		return r;
+	kvs_serving_load_of(&t, o->s.page_size, o->trace ? o->speed : 1,
+			    &p->load);
+	if (o->trace) {
+		o->rate = p->load.rate;
+	} else {
+		/* the sample's own chance is not the load's */
+		p->load.rate = o->rate;
+		for (unsigned int w = 0; w < KVS_SERVING_WINDOWS; w++)
+			p->load.dispersion[w] = 1;
+	}
+	p->load.abort = o->abort;
+	p->load.acked = o->acked;
+	if (o->trace && t.clamped)
+		warn(p,
+		     "%zu prompts of the trace are longer than --context "
+		     "and were cut",
+		     t.clamped);
+	kvs_trace_fini(&t);
+	return 0;
+}
+
+/* ---- the answer ---------------------------------------------------------- */
+
+static void plan_hold(struct plan *p)
+{
+	struct plan_opts *o = &p->o;
+
+	p->hold_least = o->propagation + o->remaining + o->call;
+	p->hold_advised = 2 * p->hold_least;
+	if (p->hold_advised < HOLD_USUAL)
+		p->hold_advised = HOLD_USUAL;
+	if (!o->s.hold_timeout)
+		o->s.hold_timeout = p->hold_advised;
+}
+
+static uint64_t round_up(uint64_t bytes)
+{
+	uint64_t unit = bytes > 16 * LARGE ? LARGE : SMALL;
+
+	return (bytes + unit - 1) / unit * unit;
+}
+
+static void plan_pool(struct plan *p)
+{
+	const struct plan_opts *o = &p->o;
+	struct kvs_settings set;
+	uint64_t want;
+
+	kvs_settings_init(&set);
+	kvs_serving_size(&o->s, &p->load, o->nodes, o->horizon, &p->size);
+	want = p->size.pool > p->context_bytes ? p->size.pool
+					       : p->context_bytes;
+	p->reserve = set.health_reserve;
+	p->pool = round_up(want + p->reserve);
+	want = o->hicache +
+	       (uint64_t)(o->retraction * (double)o->s.device_tokens *
+			  (double)o->s.token_bytes);
+	p->offload = round_up(want / o->nodes);
+}
+
+static void plan_copies(struct plan *p)
+{
+	const struct plan_opts *o = &p->o;
+	const struct {
+		const char *name;
+		double tokens;
+	} v[] = { { "p50", o->p50 },
+		  { "p99", o->p99 },
+		  { "context", o->context } };
+	double share = o->replicated ? 1 : 1.0 / o->ranks;
+
+	for (unsigned int i = 0; i < 3; i++) {
+		struct plan_copy *c = &p->copy[i];
+
+		c->name = v[i].name;
+		c->tokens = (uint32_t)v[i].tokens;
+		c->bytes = c->tokens * o->s.token_bytes;
+		c->whole_ms =
+			(double)c->bytes * share / (double)o->s.h2d_rate * 1e3;
+		c->first_ms = c->whole_ms / o->layers;
+	}
+}
+
+static void plan_uses(struct plan *p)
+{
+	const struct plan_opts *o = &p->o;
+	const struct kvs_serving *s = &o->s;
+	const struct kvs_serving_load *l = &p->load;
+	double bytes = l->rate * l->tokens * (double)s->token_bytes;
+	double live = l->rate * (1 - l->abort), base, slow;
+
+	p->prefill_use = l->rate * l->tokens * (1 - l->abort / 2) /
+			 s->prefill_rate / s->prefills;
+	/* what is given up is sent half, as a mean */
+	p->nic_use = bytes * (1 - l->abort / 2) / (double)o->nic_rate;
+	p->h2d_use = bytes * (1 - l->abort) *
+		     (o->replicated ? 1 : 1.0 / o->ranks) / (double)s->h2d_rate;
+	/* a step takes base + batch * slow, and the batch is Little's: live *
+	 * output * step */
+	base = (double)s->step_base / 1e9;
+	slow = live * l->output * (double)s->step_request / 1e9;
+	p->step = slow < 0.99 ? base / (1 - slow) : base * 100;
+	p->device_use = live * l->output * p->step * (l->tokens + l->output) /
+			(double)s->device_tokens;
+}
+
+static void plan_warnings(struct plan *p)
+{
+	const struct plan_opts *o = &p->o;
+
+	if (p->device_use > BUSY)
+		warn(p,
+		     "the device's KV pool is %.0f %% in use: complete "
+		     "requests wait for it in host memory, for as long as "
+		     "the device is behind, and no pool is large enough",
+		     p->device_use * 100);
+	if (p->prefill_use > BUSY)
+		warn(p,
+		     "prefill is %.0f %% busy: prompts queue there, and "
+		     "those that are open own memory meanwhile",
+		     p->prefill_use * 100);
+	if (p->nic_use > BUSY)
+		warn(p, "the network into the node is %.0f %% busy",
+		     p->nic_use * 100);
+	if (p->h2d_use > BUSY)
+		warn(p, "the way to the device is %.0f %% busy",
+		     p->h2d_use * 100);
+	if (o->context > o->s.device_tokens)
+		warn(p,
+		     "one maximum-length request has %u tokens, the "
+		     "device's KV pool holds %" PRIu64
+		     ": capacity.check refuses such an engine",
+		     o->context, o->s.device_tokens);
+	if (p->size.dispersion > 1.2)
+		warn(p,
+		     "arrivals cluster: over %.0f s their variance is %.1f "
+		     "times their mean; that is in the peak",
+		     p->size.stay, p->size.dispersion);
+}
+
+int plan_make(const struct plan_opts *o, struct plan *ret, char *err,
+	      size_t errlen)
+{
+	struct kvs_layout *l = NULL;
+	int r;
+
+	*ret = (struct plan){ .o = *o };
+	plan_hold(ret);
+	if (ret->o.s.hold_timeout <= ret->hold_least) {
+		snprintf(err, errlen,
+			 "--hold: %.1f s does not exceed --propagation + "
+			 "--remaining + --call-timeout = %.1f s: senders that "
+			 "are well would be revoked",
+			 (double)ret->o.s.hold_timeout / 1e9,
+			 (double)ret->hold_least / 1e9);
+		return -EINVAL;
+	}
+	r = plan_layout(&ret->o, &l, err, errlen);
+	if (!r)
+		r = room_bytes(l, o->context, &ret->context_bytes, err, errlen);
+	free(l);
+	if (!r)
+		r = plan_load(ret, err, errlen);
+	if (r)
+		return r;
+	plan_pool(ret);
+	plan_copies(ret);
+	plan_uses(ret);
+	plan_warnings(ret);
+	return 0;
+}

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/assert.h"
+#include "pipeline/settings.h"
+#include "tools/plan.h"
+
+#define GB(x) ((double)(x) / 1e9)
+#define GIB(x) ((double)(x) / (double)(1ULL << 30))
+#define SEC(x) ((double)(x) / 1e9)
+
+/* ---- for people ---------------------------------------------------------- */
+
+static void print_load(const struct plan *p, FILE *f)
+{
+	const struct plan_opts *o = &p->o;
+
+	fprintf(f,
+		"load\n"
+		"  %s, %" PRIu64 " bytes a token in %u layers, pages of %u "
+		"tokens%s\n"
+		"  %.2f requests/s, prompts of %.0f tokens (mean), context "
+		"%u\n"
+		"  %.0f %% are given up in their prefill, acknowledgements "
+		"%s\n\n",
+		o->model ? o->model : "geometry as given", o->s.token_bytes,
+		o->layers, o->s.page_size,
+		o->replicated ? ", the same for every rank" : "", o->rate,
+		p->load.tokens, o->context, o->abort * 100,
+		o->acked ? "come" : "are lost");
+}
+
+static void print_pool(const struct plan *p, FILE *f)
+{
+	const struct plan_opts *o = &p->o;
+	const struct kvs_serving_size *z = &p->size;
+	double mean = p->load.tokens * (double)o->s.token_bytes;
+	double rate = o->rate / o->nodes;
+
+	fprintf(f, "host pool of each of %u NUMA nodes\n", o->nodes);
+	fprintf(f,
+		"  in flight  %8.1f GB = rate x mean of (bytes x seconds)\n"
+		"              seconds: wait %.2f + prefill %.2f + last chunk "
+		"%.3f + claim %.3f + copy %.3f\n"
+		"              (of the mean prompt; half the prefill for what "
+		"is given up)\n",
+		GB(z->in_flight), z->wait, z->prefill, z->push, z->claim,
+		z->copy);
+	fprintf(f,
+		"  held       %8.1f GB = rate %.2f/s x aborts %.2f x T_hold "
+		"%.0f s x %.2f GB\n",
+		GB(z->held), rate, o->abort,
+		o->acked ? 0 : SEC(o->s.hold_timeout), GB(mean));
+	fprintf(f,
+		"  peak       %8.1f GB = what is passed once in %.0f s, about "
+		"as likely as not:\n"
+		"              mean %.1f, deviation %.1f, skew %.2f; a byte "
+		"stays %.1f s\n",
+		GB(z->peak), o->horizon, GB(z->in_flight + z->held),
+		GB(z->sigma), z->skew, z->stay);
+	fprintf(f,
+		"  longest    %8.1f GB = one request of %u tokens, as it lies "
+		"in the pool\n"
+		"  probes     %8.1f GB = admission.health_reserve\n"
+		"  pool.size  %8.1f GB = larger of peak and longest, and "
+		"probes: %.0f GiB in huge pages\n",
+		GB(p->context_bytes), o->context, GB(p->reserve), GB(p->pool),
+		GIB(p->pool));
+	fprintf(f,
+		"  offload    %8.1f GB = (hicache %.1f GB + retraction %.2f x "
+		"device pool %.1f GB) / nodes\n\n",
+		GB(p->offload), GB(o->hicache), o->retraction,
+		GB(o->s.device_tokens * o->s.token_bytes));
+}
+
+static void print_copies(const struct plan *p, FILE *f)
+{
+	const struct plan_opts *o = &p->o;
+
+	fprintf(f, "what staging adds to TTFT, on an idle device\n");
+	for (unsigned int i = 0; i < 3; i++)
+		fprintf(f,
+			"  %-8s %8u tokens: %8.2f ms = %.2f GB%s / %.0f GB/s; "
+			"layer 0 after %.2f ms\n",
+			p->copy[i].name, p->copy[i].tokens, p->copy[i].whole_ms,
+			GB(p->copy[i].bytes), o->replicated ? "" : " / ranks",
+			GB(o->s.h2d_rate), p->copy[i].first_ms);
+	fprintf(f,
+		"  and %.0f ms until the engine looks (half a step of %.0f "
+		"ms)\n\n",
+		p->size.claim * 1e3, p->step * 1e3);
+}
+
+void plan_print(const struct plan *p, FILE *f)
+{
+	const struct plan_opts *o = &p->o;
+
+	print_load(p, f);
+	print_pool(p, f);
+	fprintf(f,
+		"hold.timeout\n"
+		"  must exceed %.0f s = propagation %.1f + remaining %.1f + "
+		"call %.1f (hold.check)\n"
+		"  advised     %.0f s = twice that, at least the 60 s that "
+		"operators keep to; here %.0f s\n\n",
+		SEC(p->hold_least), SEC(o->propagation), SEC(o->remaining),
+		SEC(o->call), SEC(p->hold_advised), SEC(o->s.hold_timeout));
+	print_copies(p, f);
+	fprintf(f,
+		"in use\n"
+		"  prefill %.0f %%, network into the node %.0f %%, way to the "
+		"device %.0f %% of each rank,\n"
+		"  device KV pool %.0f %% (requests/s x output x step %.0f ms "
+		"x tokens)\n",
+		p->prefill_use * 100, p->nic_use * 100, p->h2d_use * 100,
+		p->device_use * 100, p->step * 1e3);
+	for (unsigned int i = 0; i < p->n_warnings; i++)
+		fprintf(f, "\nnote: %s\n", p->warning[i]);
+}
+
+/* ---- for programs -------------------------------------------------------- */
+
+static json_t *json_copies(const struct plan *p)
+{
+	json_t *v = json_array();
+
+	for (unsigned int i = 0; v && i < 3; i++)
+		json_array_append_new(
+			v, json_pack("{s:s, s:I, s:I, s:f, s:f}", "prompt",
+				     p->copy[i].name, "tokens",
+				     (json_int_t)p->copy[i].tokens, "bytes",
+				     (json_int_t)p->copy[i].bytes, "copy_ms",
+				     p->copy[i].whole_ms, "first_layer_ms",
+				     p->copy[i].first_ms));
+	return v;
+}
+
+static json_t *json_notes(const struct plan *p)
+{
+	json_t *v = json_array();
+
+	for (unsigned int i = 0; v && i < p->n_warnings; i++)
+		json_array_append_new(v, json_string(p->warning[i]));
+	return v;
+}
+
+int plan_print_json(const struct plan *p, FILE *out)
+{
+	const struct plan_opts *o = &p->o;
+	const struct kvs_serving_size *z = &p->size;
+	json_t *j, *load, *use;
+	char *text = NULL;
+	int r = -ENOMEM;
+
+	load = json_pack("{s:f, s:f, s:f, s:b, s:I}", "requests_per_second",
+			 o->rate, "mean_tokens", p->load.tokens, "abort",
+			 o->abort, "acknowledged", o->acked, "max_tokens",
+			 (json_int_t)p->load.max_tokens);
+	use = json_pack("{s:f, s:f, s:f, s:f}", "prefill", p->prefill_use,
+			"network", p->nic_use, "h2d", p->h2d_use, "device",
+			p->device_use);
+	j = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+		      "model", o->model ? o->model : "", "token_bytes",
+		      (json_int_t)o->s.token_bytes, "nodes",
+		      (json_int_t)o->nodes, "pool_bytes", (json_int_t)p->pool,
+		      "offload_bytes", (json_int_t)p->offload,
+		      "in_flight_bytes", (json_int_t)z->in_flight, "held_bytes",
+		      (json_int_t)z->held, "sigma_bytes", (json_int_t)z->sigma,
+		      "peak_bytes", (json_int_t)z->peak, "context_bytes",
+		      (json_int_t)p->context_bytes, "health_reserve_bytes",
+		      (json_int_t)p->reserve);
+	if (j && load && use &&
+	    !json_object_set_new(j, "hold_timeout_s",
+				 json_real(SEC(o->s.hold_timeout))) &&
+	    !json_object_set_new(j, "hold_advised_s",
+				 json_real(SEC(p->hold_advised))) &&
+	    !json_object_set_new(j, "hold_least_s",
+				 json_real(SEC(p->hold_least))) &&
+	    !json_object_set_new(j, "ttft_cost", json_copies(p)) &&
+	    !json_object_set_new(j, "claim_ms", json_real(z->claim * 1e3)) &&
+	    !json_object_set(j, "load", load) &&
+	    !json_object_set(j, "use", use) &&
+	    !json_object_set_new(j, "notes", json_notes(p)))
+		text = json_dumps(j, JSON_COMPACT | JSON_PRESERVE_ORDER);
+	if (text)
+		r = fprintf(out, "%s\n", text) < 0 || fflush(out) ? -EIO : 0;
+	free(text);
+	json_decref(load);
+	json_decref(use);
+	json_decref(j);
+	return r;
+}
+
+/* ---- for kvstaged -------------------------------------------------------- */
+
+/* What is planned, in the order of the settings. */
+static const unsigned int planned[] = {
+	KVS_SETTING_OF_pool_size,
+	KVS_SETTING_OF_offload_size,
+	KVS_SETTING_OF_health_reserve,
+	KVS_SETTING_OF_transfer_call_timeout,
+	KVS_SETTING_OF_hold_timeout,
+	KVS_SETTING_OF_hold_assume_propagation,
+	KVS_SETTING_OF_hold_assume_remaining,
+};
+
+static void ini(FILE *f, const struct kvs_settings *s)
+{
+	const char *section = "";
+	char buf[KVS_STRING_MAX];
+
+	for (size_t i = 0; i < KVS_ARRAY_SIZE(planned); i++) {
+		const struct kvs_setting_info *info =
+			kvs_setting_info(planned[i]);
+
+		if (strcmp(section, info->section))
+			fprintf(f, "\n[%s]\n", info->section);
+		section = info->section;
+		fprintf(f, "%s = %s\n", info->key,
+			kvs_setting_value(s, planned[i], buf, sizeof(buf)));
+	}
+}
+
+int plan_write_ini(const struct plan *p, const char *path, char *err,
+		   size_t errlen)
+{
+	const struct plan_opts *o = &p->o;
+	struct kvs_settings s, again;
+	FILE *f;
+	int r;
+
+	kvs_settings_init(&s);
+	s.pool_size = p->pool;
+	s.offload_size = p->offload;
+	s.hold_timeout = o->s.hold_timeout;
+	s.hold_assume_propagation = o->propagation;
+	s.hold_assume_remaining = o->remaining;
+	s.transfer_call_timeout = o->call;
+	s.health_reserve = p->reserve;
+	r = kvs_settings_check(&s, err, errlen);
+	if (r)
+		return r;
+	f = fopen(path, "we");
+	if (!f) {
+		snprintf(err, errlen, "%s: %s", path, strerror(errno));
+		return -errno;
+	}
+	fprintf(f,
+		"# By kvstage-plan, for %.2f requests/s of %.0f tokens, %.0f "
+		"%% of them given up,\n"
+		"# on %u NUMA nodes. Whatever is not here is at its default, "
+		"see kvstaged.conf(5).\n",
+		o->rate, p->load.tokens, o->abort * 100, o->nodes);
+	ini(f, &s);
+	r = ferror(f) ? -EIO : 0;
+	if (fclose(f) && !r)
+		r = -errno;
+	if (r) {
+		snprintf(err, errlen, "%s: %s", path, strerror(-r));
+		return r;
+	}
+	/* what is read from it is what was planned */
+	kvs_settings_init(&again);
+	r = kvs_settings_load(&again, path, err, errlen);
+	for (size_t i = 0; !r && i < KVS_ARRAY_SIZE(planned); i++) {
+		char a[KVS_STRING_MAX], b[KVS_STRING_MAX];
+
+		kvs_setting_value(&s, planned[i], a, sizeof(a));
+		kvs_setting_value(&again, planned[i], b, sizeof(b));
+		if (!strcmp(a, b))
+			continue;
+		snprintf(err, errlen, "%s: does not read back", path);
+		r = -EIO;
+	}
+	return r;
+}
