@@ -179,6 +179,17 @@ void kvs_service_destroy(struct kvs_service *s)
 	free(s);
 }
 
+/* Made at the start and never changed. */
+int kvs_service_devices(const struct kvs_service *s, unsigned int i,
+			struct kvs_verbs_info *ret, unsigned int n,
+			int *ret_node)
+{
+	if (i >= s->front.n_nodes)
+		return -ENOENT;
+	*ret_node = s->nodes[i].numa;
+	return (int)kvs_verbs_devices(s->nodes[i].transport, ret, n);
+}
+
 unsigned int kvs_service_port(const struct kvs_service *s)
 {
 	return s->port;

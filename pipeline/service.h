@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 
 #include "pinned/topology.h"
+#include "pipeline/network.h"
 #include "pipeline/settings.h"
 #include "pipeline/stats.h"
 
@@ -97,6 +98,19 @@ int kvs_service_holds(struct kvs_service *svc, struct kvs_hold_info **ret);
 /* Abort a live room by id, as its engine would; begun, not over, on return.
  * 0; -ENOENT; -EALREADY it was told so before; -ENOMEM. */
 int kvs_service_abort(struct kvs_service *svc, uint64_t room);
+
+/**
+ * kvs_service_devices() - verbs devices of the machine, as a node sees them
+ * @i: node, from 0
+ * @ret: room for @n
+ * @ret_node: its NUMA node, -1 for any
+ *
+ * Context: any thread, does not block.
+ * Return: how many were filled, 0 for none; -ENOENT there is no such node.
+ */
+int kvs_service_devices(const struct kvs_service *svc, unsigned int i,
+			struct kvs_verbs_info *ret, unsigned int n,
+			int *ret_node);
 
 /* Bound TCP port of the listener. */
 unsigned int kvs_service_port(const struct kvs_service *svc);

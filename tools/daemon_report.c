@@ -227,6 +227,44 @@ static bool kvs_report_has_pool(const struct kvs_snapshot *s, int node)
 	return false;
 }
 
+/* One device of a node's; false: no memory for it, and it was said. */
+static bool kvs_report_rdma_line(struct kvs_report *r, int node,
+				 const struct kvs_verbs_info *v)
+{
+	kvs_report_line(
+		r, json_pack("{s:i, s:s, s:b, s:s, s:i, s:s, s:i, s:s, s:i, "
+			     "s:i, s:b, s:s, s:s, s:s}",
+			     "pool_node", node, "device", v->device, "used",
+			     v->used, "driver", v->driver, "port", (int)v->port,
+			     "link", v->link, "gid_index", v->gid_index, "gid",
+			     v->gid, "mtu", (int)v->mtu, "node", v->node,
+			     "windows", v->windows, "grant", v->grant, "proof",
+			     v->proof, "note", v->note));
+	return !r->ret;
+}
+
+static void kvs_report_rdma(struct kvs_report *r)
+{
+	struct kvs_verbs_info *v;
+	unsigned int i;
+	int n, k, node;
+
+	if (!kvs_report_has_service(r))
+		return;
+	v = calloc(KVS_VERBS_DEVS_MAX, sizeof(*v));
+	if (!v) {
+		kvs_report_fail(r, -ENOMEM, "%s", strerror(ENOMEM));
+		return;
+	}
+	for (i = 0; (n = kvs_service_devices(r->d->svc, i, v,
+					     KVS_VERBS_DEVS_MAX, &node)) >= 0;
+	     i++)
+		for (k = 0; k < n; k++)
+			if (!kvs_report_rdma_line(r, node, &v[k]))
+				break;
+	free(v);
+}
+
 static void kvs_report_topo(struct kvs_report *r)
 {
 	size_t i, n = kvs_topology_node_count(r->d->topo);
@@ -319,6 +357,7 @@ static void kvs_report_command(struct kvs_report *r)
 		{ "holds", kvs_report_holds },
 		{ "pools", kvs_report_pools },
 		{ "topo", kvs_report_topo },
+		{ "rdma", kvs_report_rdma },
 		{ "settings", kvs_report_settings },
 		{ "abort", kvs_report_abort },
 		{ "build", kvs_report_build },
@@ -335,10 +374,11 @@ static void kvs_report_command(struct kvs_report *r)
 			return;
 		}
 	}
-	kvs_report_fail(r, -EINVAL,
-			"not a request: want {\"command\":\"status\"} or "
-			"rooms, holds, pools, topo, settings, abort, build, "
-			"limits, metrics");
+	kvs_report_fail(
+		r, -EINVAL,
+		"not a request: want {\"command\":\"status\"} or "
+		"rooms, holds, pools, topo, rdma, settings, abort, build, "
+		"limits, metrics");
 }
 
 int kvs_ctl_answer(struct kvs_daemon *d, const char *line, char **ret_text,

@@ -147,6 +147,23 @@ static const struct kvs_ctl_column kvs_ctl_topo[] = {
 	{ 0 },
 };
 
+static const struct kvs_ctl_column kvs_ctl_rdma[] = {
+	{ "pool_node", "pool", KVS_CTL_PLAIN },
+	{ "device", "<device", KVS_CTL_PLAIN },
+	{ "used", "used", KVS_CTL_PLAIN },
+	{ "driver", "<driver", KVS_CTL_PLAIN },
+	{ "port", "port", KVS_CTL_PLAIN },
+	{ "link", "<link", KVS_CTL_PLAIN },
+	{ "gid_index", "index", KVS_CTL_PLAIN },
+	{ "gid", "<gid", KVS_CTL_PLAIN },
+	{ "mtu", "mtu", KVS_CTL_PLAIN },
+	{ "node", "node", KVS_CTL_PLAIN },
+	{ "grant", "<grants", KVS_CTL_PLAIN },
+	{ "note", "<note", KVS_CTL_PLAIN },
+	{ "proof", "<proof", KVS_CTL_PLAIN },
+	{ 0 },
+};
+
 static const struct kvs_ctl_column kvs_ctl_settings[] = {
 	{ "setting", "<setting", KVS_CTL_PLAIN },
 	{ "value", "<value", KVS_CTL_PLAIN },
@@ -175,6 +192,7 @@ static const struct kvs_ctl_command kvs_ctl_commands[] = {
 	{ "holds", NULL, false, kvs_ctl_holds, "no holds" },
 	{ "pools", NULL, false, kvs_ctl_pools, "no pools" },
 	{ "topo", NULL, false, kvs_ctl_topo, "no nodes" },
+	{ "rdma", NULL, false, kvs_ctl_rdma, "no verbs device, TCP only" },
 	{ "settings", NULL, false, kvs_ctl_settings, "" },
 	{ "abort", "ROOM", true, kvs_ctl_abort, "" },
 	{ "bugreport", NULL, false, NULL, "" },
@@ -195,6 +213,9 @@ static const struct kvs_ctl_section {
 	    "all at their defaults" },
 	  true },
 	{ "topology", { "topo", NULL, false, kvs_ctl_topo, "no nodes" }, false },
+	{ "rdma",
+	  { "rdma", NULL, false, kvs_ctl_rdma, "no verbs device, TCP only" },
+	  false },
 	{ "limits", { "limits", NULL, false, kvs_ctl_about, "" }, false },
 	{ "pools", { "pools", NULL, false, kvs_ctl_pools, "no pools" }, false },
 	{ "rooms", { "rooms", NULL, false, kvs_ctl_rooms, "no rooms" }, false },
@@ -685,6 +706,7 @@ int main(int argc, char **argv)
 		"holds     memory held: who has not answered, what comes next\n"
 		"pools     memory by state\n"
 		"topo      NUMA nodes as the daemon sees them\n"
+		"rdma      verbs devices, which are used and how grants end\n"
 		"settings  values in force\n"
 		"abort     end a room, as its engine would\n"
 		"bugreport all of it, and what it was built from\n"
@@ -698,10 +720,11 @@ int main(int argc, char **argv)
 	static const struct argp argp = {
 		.options = kvs_ctl_options,
 		.parser = kvs_ctl_arg,
-		.args_doc = "status|rooms|holds|pools|topo|settings|bugreport\n"
-			    "abort ROOM\n"
-			    "selftest\n"
-			    "genkey FILE",
+		.args_doc =
+			"status|rooms|holds|pools|topo|rdma|settings|bugreport\n"
+			"abort ROOM\n"
+			"selftest\n"
+			"genkey FILE",
 		.doc = doc,
 	};
 	struct kvs_ctl_args args = {

@@ -167,6 +167,9 @@ static void topo_and_settings(void **state)
 	assert_int_equal(found, 1);
 	json_decref(all);
 	assert_int_equal(ctl("topo", NULL, NULL), 0);
+	/* a table of devices, or that there is none */
+	assert_int_equal(ctl("rdma", NULL, NULL), 0);
+	kvs_rig_assert_has(res.out, "device");
 	assert_int_equal(ctl("settings", NULL, NULL), 0);
 	kvs_rig_assert_has(res.out, "hold.timeout");
 }

@@ -121,6 +121,10 @@ grep -q 'verbs: rxe0 port 1, RoCE v2, GID index 1' "$dir/daemon" || {
 	cat "$dir/daemon"
 	fail "kvstaged does not say that it uses rxe0"
 }
+"$tools/kvstagectl" --socket "$dir/ctl" rdma
+"$tools/kvstagectl" --socket "$dir/ctl" --json rdma >"$dir/rdma"
+grep -q '"device":"rxe0","used":true,"driver":"rxe".*"grant":"mr","proof":"ibv_dereg_mr' \
+	"$dir/rdma" || fail "kvstagectl rdma: $(cat "$dir/rdma")"
 transfer "over verbs" --
 grep -q '"completed":4,' "$dir/engine" || fail "not all rooms completed"
 transfer "aborted ones between" --room-base 100 --abort 0.5 -- --room-base 100
