@@ -396,7 +396,7 @@ uint64_t kvs_soft_next(const struct kvs_device *d)
 void kvs_soft_virtual_release(struct kvs_soft *s)
 {
 	struct kvs_soft_virtual *v = s->v;
-	struct job *j = first(&v->line);
+	struct job *j;
 
 	/* it need not have come up yet: as the semaphore does */
 	kvs_list_for_each_entry(j, &v->line, node) {

@@ -389,6 +389,8 @@ int kvs_topology_auto_node(const struct kvs_topology *topo, int near,
 		    (n->has_cpus == best->has_cpus && n->bytes > best->bytes))
 			best = n;
 	}
+	if (!best)
+		return -ENXIO;
 	*ret_node = best->os_index;
 	return 0;
 }

@@ -407,7 +407,7 @@ static void land(struct loop_conn *c, const struct loop_event *e, void *there,
 	}
 	if (e->tx)
 		kvs_loop_copy(e->tx, e->pos, there, n);
-	else if (e->data)
+	else if (e->data && there)
 		kvs_dma_move(there, e->data + (e->pos - e->data_at), n);
 	c->c.t->stats.rx_bytes += n;
 	if (e->tx)
@@ -441,7 +441,7 @@ static void step(struct loop_conn *c, struct loop_event *e)
 	n = kvs_loop_piece(f, e);
 	m = e->pos < e->land ? e->land - e->pos : 0;
 	m = m < n ? m : n;
-	if (m)
+	if (m && r)
 		land(c, e, r->addr ? (char *)r->addr + off + e->pos : NULL, m);
 	e->pos += n;
 	if (e->pos < e->len) {

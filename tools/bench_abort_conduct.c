@@ -73,7 +73,7 @@ static pid_t start(int *ret_fd)
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv) < 0)
 		return -errno;
-	fflush(NULL);
+	(void)fflush(NULL);
 	pid = fork();
 	if (!pid) {
 		if (dup2(sv[1], CHILD_FD) < 0 ||

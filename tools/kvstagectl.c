@@ -259,8 +259,8 @@ static void kvs_ctl_take(struct kvs_ctl_args *a, char *arg,
 	if (a->command) {
 		if (!a->command->argument || a->argument)
 			argp_error(state, "unexpected argument \"%s\"", arg);
-		if (strcmp(a->command->argument, "FILE") &&
-		    kvs_parse_u64(arg, &room))
+		else if (strcmp(a->command->argument, "FILE") &&
+			 kvs_parse_u64(arg, &room))
 			argp_error(state,
 				   "\"%s\" is not a room: a 64-bit "
 				   "number, decimal or with 0x",

@@ -90,7 +90,7 @@ static void job_start(struct batch_job *j, uint64_t last, unsigned int stride)
 {
 	pid_t pid;
 
-	fflush(NULL);
+	(void)fflush(NULL);
 	pid = fork();
 	if (!pid)
 		job_main(j, last, stride);
@@ -171,12 +171,12 @@ static int replay_in_child(uint64_t seed)
 	int status = 0;
 	pid_t pid;
 
-	fflush(NULL);
+	(void)fflush(NULL);
 	pid = fork();
 	if (!pid) {
 		int ret = kvs_sim_replay(seed);
 
-		fflush(NULL);
+		(void)fflush(NULL);
 		_exit(ret);
 	}
 	if (pid < 0 || waitpid(pid, &status, 0) < 0)
@@ -283,7 +283,7 @@ int kvs_sim_replay(uint64_t seed)
 	int ret;
 
 	/* what the daemon logs belongs between the events */
-	setvbuf(stdout, NULL, _IOLBF, 0);
+	(void)setvbuf(stdout, NULL, _IOLBF, 0);
 	(void)dup2(STDOUT_FILENO, STDERR_FILENO);
 	kvs_log_set_level(KVS_LOG_INFO);
 	kvs_log_set_sink(replay_log, NULL);

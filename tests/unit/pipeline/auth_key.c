@@ -196,7 +196,8 @@ static void not_a_file(void **state)
 	put(text, sizeof(text), 0600);
 	assert_int_equal(load(), -EFBIG);
 	memset(text, '\n', sizeof(text));
-	memcpy(text, K1, 64);
+	for (unsigned int i = 0; i < 64; i++)
+		text[i] = K1[i];
 	put(text, KVS_AUTH_FILE_MAX, 0600);
 	assert_int_equal(load(), 0);
 
