@@ -111,6 +111,7 @@ static void grant_closed(struct kvs_grant *g, int status,
 }
 
 static const struct kvs_grant_ops node_grant_ops = {
+	.write_only = true,
 	.opened = grant_opened,
 	.closed = grant_closed,
 };

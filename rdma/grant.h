@@ -28,6 +28,7 @@
 #ifndef KVS_RDMA_GRANT_H
 #define KVS_RDMA_GRANT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -63,11 +64,14 @@ enum kvs_grant_proof {
  *          attempt failed and nothing is proven; the grant stays, open or in
  *          doubt: close it again, or end the owner's connections first.
  *          @proof means nothing then.
+ * @write_only: a read is refused as one with a bad key is. What lies in memory
+ *          that was used before is nobody's business who may write it now
  */
 struct kvs_grant_ops {
 	void (*opened)(struct kvs_grant *g, int status);
 	void (*closed)(struct kvs_grant *g, int status,
 		       enum kvs_grant_proof proof);
+	bool write_only;
 };
 
 /**

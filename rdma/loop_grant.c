@@ -195,7 +195,7 @@ void kvs_loop_grants_end(struct loop_ep *ep)
 
 const struct kvs_grant_range *
 kvs_loop_grant_find(const struct loop_conn *c, const struct kvs_grant_key *at,
-		    uint64_t len, uint64_t *ret_off)
+		    uint64_t len, bool read, uint64_t *ret_off)
 {
 	const struct kvs_grant_range *r;
 	const struct loop_key *k;
@@ -204,7 +204,8 @@ kvs_loop_grant_find(const struct loop_conn *c, const struct kvs_grant_key *at,
 	if (!at->rkey || !c->ep || c->ep->dead || !c->c.owner)
 		return NULL;
 	k = kvs_u64map_get(&c->f->keys, at->rkey);
-	if (!k || k->lg->g.t != &c->ep->t || k->lg->g.owner != c->c.owner)
+	if (!k || k->lg->g.t != &c->ep->t || k->lg->g.owner != c->c.owner ||
+	    (read && k->lg->g.ops->write_only))
 		return NULL;
 	r = &k->lg->g.range[k->i];
 	off = at->addr - k->lg->g.key[k->i].addr;

@@ -270,7 +270,7 @@ void kvs_loop_grants_end(struct loop_ep *ep);
 /* Range that lets @c reach [@at, @at + @len), or NULL. */
 const struct kvs_grant_range *
 kvs_loop_grant_find(const struct loop_conn *c, const struct kvs_grant_key *at,
-		    uint64_t len, uint64_t *ret_off);
+		    uint64_t len, bool read, uint64_t *ret_off);
 
 /* loop_faults.c */
 bool kvs_loop_chance(struct kvs_fabric *f, double p);

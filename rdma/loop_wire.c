@@ -129,7 +129,8 @@ static int launch(struct loop_conn *c, struct loop_event *e)
 	e->to = to;
 	e->stop_at = e->len;
 	e->land = e->len;
-	e->was_good = kvs_loop_grant_find(to, &e->remote, e->len, &off);
+	e->was_good = kvs_loop_grant_find(to, &e->remote, e->len,
+					  e->type == LOOP_READ, &off);
 	kvs_loop_decide(c, e);
 	e->ready = kvs_loop_now(f) + kvs_loop_latency(f);
 	if (e->fault == KVS_LOOP_DELAY) {
@@ -426,7 +427,8 @@ static void step(struct loop_conn *c, struct loop_event *e)
 	uint64_t m;
 
 	if (e->len) {
-		r = kvs_loop_grant_find(c, &e->remote, e->len, &off);
+		r = kvs_loop_grant_find(c, &e->remote, e->len,
+					e->type == LOOP_READ, &off);
 		if (!r) {
 			/* it came too late without being held for it */
 			if (e->fault == KVS_LOOP_LATE && !e->begun &&

@@ -47,8 +47,7 @@ static void run_open(struct kvs_verbs_job *j)
 {
 	struct kvs_verbs_grant *vg = grant_of_job(j);
 	struct kvs_grant *g = &vg->g;
-	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-		     IBV_ACCESS_REMOTE_READ;
+	int access = IBV_ACCESS_LOCAL_WRITE | kvs_verbs_grant_access(g);
 	uint64_t t0;
 	size_t i;
 

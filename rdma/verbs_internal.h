@@ -346,6 +346,13 @@ struct kvs_verbs_grant {
 	int answer; /* on vt->answers */
 };
 
+static inline int kvs_verbs_grant_access(const struct kvs_grant *g)
+{
+	return g->ops->write_only
+		       ? IBV_ACCESS_REMOTE_WRITE
+		       : IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+}
+
 static inline struct kvs_verbs_grant *kvs_verbs_grant_of(struct kvs_grant *g)
 {
 	return kvs_container_of(g, struct kvs_verbs_grant, g);

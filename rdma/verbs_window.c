@@ -221,8 +221,8 @@ void kvs_verbs_window_wr(struct kvs_verbs_conn *vc, struct kvs_verbs_op *op,
 		.mr = w->mr,
 		.addr = (uintptr_t)v->addr,
 		.length = v->len,
-		.mw_access_flags = IBV_ACCESS_REMOTE_WRITE |
-				   IBV_ACCESS_REMOTE_READ,
+		.mw_access_flags =
+			(unsigned int)kvs_verbs_grant_access(&op->vg->g),
 	};
 }
 

@@ -530,6 +530,34 @@ static void reads(void **state)
 	lr_free(r);
 }
 
+/* What was granted for writing only is not read, and can be written. */
+static void unread(void **state)
+{
+	struct lr *r = lr_new(1, NULL);
+	struct lr_write *w;
+	struct lr_grant g;
+	struct lr_read x;
+
+	(void)state;
+	memset(r->mem, 7, LR_MEM);
+	lr_dial(r, 0, LR_OWNER);
+	lr_write_only(true);
+	lr_grant(r, &g, LR_OWNER, 0, 100, 1);
+	lr_write_only(false);
+	w = lr_write_new(r, &g.key[0], 0, 50, 9, 3);
+	assert_int_equal(lr_write(r, 0, w), 0);
+	lr_run(r);
+	assert_true(lr_is(r, 0, 50, 3));
+	lr_write_free(w);
+	read_start(r, &x, &g.key[0], 0, 100);
+	lr_run(r);
+	assert_int_equal(x.done, 1);
+	assert_int_equal(x.status, -EREMOTEIO);
+	assert_int_equal(x.dst[60], 0);
+	free(x.dst);
+	lr_free(r);
+}
+
 /* Until done() it may write; closing is what stops it, on either side. */
 static void read_stops(void **state)
 {
@@ -660,6 +688,7 @@ int main(void)
 		cmocka_unit_test(left_at_destroy),
 		cmocka_unit_test(arguments),
 		cmocka_unit_test(reads),
+		cmocka_unit_test(unread),
 		cmocka_unit_test(read_stops),
 		cmocka_unit_test(without_polls),
 		cmocka_unit_test(handed_over),

@@ -265,10 +265,18 @@ static void on_grant_closed(struct kvs_grant *g, int status,
 	}
 }
 
-static const struct kvs_grant_ops grant_ops = {
-	.opened = on_grant_opened,
-	.closed = on_grant_closed,
+static const struct kvs_grant_ops grant_ops[] = {
+	{ .opened = on_grant_opened, .closed = on_grant_closed },
+	{ .opened = on_grant_opened,
+	  .closed = on_grant_closed,
+	  .write_only = true },
 };
+static bool write_only;
+
+void lr_write_only(bool yes)
+{
+	write_only = yes;
+}
 
 int lr_grant_start(struct lr *r, struct lr_grant *g, uint64_t owner, size_t off,
 		   size_t len, size_t n)
@@ -286,7 +294,8 @@ int lr_grant_start(struct lr *r, struct lr_grant *g, uint64_t owner, size_t off,
 			.addr = r->mem + off + i * len,
 			.len = len,
 		};
-	rc = kvs_grant_open(r->b, owner, v, n, &grant_ops, g, &g->g);
+	rc = kvs_grant_open(r->b, owner, v, n, &grant_ops[write_only], g,
+			    &g->g);
 	assert_int_equal(g->opened, 0);
 	if (!rc)
 		memcpy(g->key, kvs_grant_keys(g->g), n * sizeof(g->key[0]));

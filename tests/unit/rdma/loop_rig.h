@@ -131,6 +131,8 @@ void lr_run_to(struct lr *r, uint64_t t);
 /* Grant @n ranges of @len bytes each from r->mem + @off on, and run. */
 void lr_grant(struct lr *r, struct lr_grant *g, uint64_t owner, size_t off,
 	      size_t len, size_t n);
+/* Those that are begun from here on may not be read. */
+void lr_write_only(bool yes);
 int lr_grant_start(struct lr *r, struct lr_grant *g, uint64_t owner, size_t off,
 		   size_t len, size_t n);
 /* Memory of the write is its own; @len bytes of pattern @seed. */

@@ -7,7 +7,7 @@
  *    not one byte changes, done(-EREMOTEIO), closed(-EREMOTEIO) on the
  *    writer's side and closed(-EACCES) on the other, and nobody else's
  *    connection notices;
- *  - a read brings the bytes;
+ *  - a read brings the bytes, but from what was granted for writing only;
  *  - closing is proven by invalidation while the owner is connected, by its
  *    absence else.
  */
@@ -278,6 +278,18 @@ static void read_done(struct kvs_conn *c, struct kvs_read *rd, int status)
 	*(int *)rd->user = status;
 }
 
+/* Reads @len bytes from @more behind @rd->remote, and gets none. */
+static void expect_unread(struct vrig *r, struct pair *p, struct kvs_read *rd,
+			  int *status, uint64_t len, uint64_t more)
+{
+	*status = 1;
+	rd->len = len;
+	rd->remote.addr += more;
+	assert_int_equal(kvs_conn_read(p->near.c, rd), 0);
+	vrig_until(r, *status != 1 && p->near.closed && p->far.closed);
+	assert_int_equal(*status, -EREMOTEIO);
+}
+
 static void reads(void **state)
 {
 	struct pair p;
@@ -285,7 +297,7 @@ static void reads(void **state)
 	unsigned char *there = vmem(3 * MIB, 0);
 	unsigned char *here = vmem(3 * MIB, 0xee);
 	struct kvs_read rd = { 0 };
-	struct vgrant v;
+	struct vgrant v, w;
 	int status = 1;
 
 	(void)state;
@@ -294,7 +306,6 @@ static void reads(void **state)
 	rd.addr = here;
 	rd.len = 2 * MIB + 5;
 	rd.remote = *key(&v);
-	rd.remote.addr += 0;
 	rd.done = read_done;
 	rd.user = &status;
 	assert_int_equal(kvs_conn_read(p.near.c, &rd), 0);
@@ -302,13 +313,17 @@ static void reads(void **state)
 	assert_int_equal(status, 0);
 	assert_true(vmatches(here, 4, 2 * MIB + 5));
 	assert_true(vall(here + 2 * MIB + 5, 0xee, MIB - 5));
-	/* more than was granted */
-	status = 1;
-	rd.len = 3 * MIB;
-	rd.remote.addr++;
-	assert_int_equal(kvs_conn_read(p.near.c, &rd), 0);
-	vrig_until(r, status != 1 && p.near.closed && p.far.closed);
-	assert_int_equal(status, -EREMOTEIO);
+	expect_unread(r, &p, &rd, &status, 3 * MIB, 1);
+	/* what may only be written */
+	vgrant_write_only(true);
+	memset(&p, 0, sizeof(p));
+	vrig_pair(r, &p.near, &p.far);
+	vgrant_open(r, &w, 7, there, 4096);
+	vgrant_write_only(false);
+	rd.remote = *key(&w);
+	memset(here, 0xee, 4096);
+	expect_unread(r, &p, &rd, &status, 64, 0);
+	assert_true(vall(here, 0xee, 4096));
 	vrig_free(r);
 	free(there);
 	free(here);

@@ -299,10 +299,16 @@ static void grant_closed(struct kvs_grant *g, int status,
 		v->g = NULL;
 }
 
-static const struct kvs_grant_ops grant_ops = {
-	.opened = grant_opened,
-	.closed = grant_closed,
+static const struct kvs_grant_ops grant_ops[] = {
+	{ .opened = grant_opened, .closed = grant_closed },
+	{ .opened = grant_opened, .closed = grant_closed, .write_only = true },
 };
+static bool write_only;
+
+void vgrant_write_only(bool yes)
+{
+	write_only = yes;
+}
 
 void vgrant_begin(struct vrig *r, struct vgrant *v, uint64_t owner, void *addr,
 		  uint64_t len)
@@ -310,8 +316,8 @@ void vgrant_begin(struct vrig *r, struct vgrant *v, uint64_t owner, void *addr,
 	struct kvs_grant_range range = { .addr = addr, .len = len };
 
 	memset(v, 0, sizeof(*v));
-	assert_int_equal(kvs_grant_open(r->far, owner, &range, 1, &grant_ops, v,
-					&v->g),
+	assert_int_equal(kvs_grant_open(r->far, owner, &range, 1,
+					&grant_ops[write_only], v, &v->g),
 			 0);
 }
 

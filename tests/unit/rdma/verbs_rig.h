@@ -106,6 +106,8 @@ int vside_write_v(struct vside *s, struct vwrite *w, const struct iovec *iov,
 int vside_payload(struct vside *s, struct vwrite *w, void *src, uint64_t len);
 void vgrant_open(struct vrig *r, struct vgrant *v, uint64_t owner, void *addr,
 		 uint64_t len);
+/* Those that are begun from here on may not be read. */
+void vgrant_write_only(bool yes);
 /* Without waiting. */
 void vgrant_begin(struct vrig *r, struct vgrant *v, uint64_t owner, void *addr,
 		  uint64_t len);
