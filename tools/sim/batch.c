@@ -17,7 +17,7 @@
 #include "tools/progress.h"
 #include "tools/sim/sim.h"
 
-#define BATCH_FULL 10000 /* schedules from which on everything must happen */
+#define BATCH_FULL 100000 /* schedules from which on everything must happen */
 #define BATCH_REPLAYS 3 /* histories printed */
 #define BATCH_FAILURES 1000 /* then it is enough */
 #define BATCH_HUNG (20 * KVS_NSEC_PER_SEC)
