@@ -97,6 +97,7 @@ struct sim_attempt {
 	enum sim_attempt_state state;
 	uint64_t id;
 	struct sim_attempt *before; /* had the same id; or NULL */
+	bool cut; /* still on its way when all was put right */
 	bool nonce;
 	uint64_t tokens;
 	uint32_t pages;

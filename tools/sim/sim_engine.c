@@ -191,7 +191,8 @@ static void attempt_end(struct sim_attempt *a, int err)
 		w->cover->rooms_failed++;
 		/* one that is still on its way when all is put right is ended
 		 * by its rank, which closes its handle */
-		if (w->plan.clean && !(w->healing && err == ECANCELED))
+		a->cut = w->healing && err == ECANCELED;
+		if (w->plan.clean && !a->cut)
 			sim_fail(w, "attempt %u failed (%d) with no fault",
 				 a->nr, err);
 		return;
