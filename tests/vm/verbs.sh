@@ -6,7 +6,8 @@
 # end was proven no byte of a write in flight changes, in at least 100 rounds
 # of 8 MiB for each kind of grant, idle and with both CPUs busy. kvstaged,
 # kvstage-send and kvstage-engine move rooms over it byte by byte, with and
-# without aborts, and with a partner that has TCP only.
+# without aborts, with a partner that has TCP only, and after a link that went
+# down under them, whose rooms fail cleanly.
 
 set -u -o pipefail
 build=${1:?usage: verbs.sh BUILD}

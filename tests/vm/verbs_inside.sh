@@ -131,6 +131,46 @@ transfer "aborted ones between" --room-base 100 --abort 0.5 -- --room-base 100
 transfer "a sender without verbs" --room-base 200 -- --room-base 200 \
 	--transport tcp
 grep -q '"completed":4,' "$dir/engine" || fail "not all rooms completed"
+# The link goes in the middle of rooms, and comes back when they are over.
+link_down()
+{
+	local r i pids=()
+	local load=(--requests 12 --max-input 4096 --layers 8 --nranks 2
+		--room-base 400)
+
+	for r in 0 1; do
+		"$tools/kvstage-send" --daemon "127.0.0.1:$(cat "$dir/port")" \
+			--rank $r --pool-size 16M --rate 4000 "${load[@]}" \
+			>"$dir/send$r" 2>&1 &
+		pids+=($!)
+	done
+	"$tools/kvstage-engine" --socket "$dir/sock" --json "${load[@]}" \
+		>"$dir/engine" 2>"$dir/engine.err" &
+	pids+=($!)
+	for ((i = 0; i < 300; i++)); do
+		"$tools/kvstagectl" --socket "$dir/ctl" --json rooms |
+			grep -q '"received":[1-9]' && break
+		sleep 0.1
+	done
+	ip link set dummy0 down
+	wait "${pids[@]}"
+	ip link set dummy0 up
+	grep -q '"byte_mismatches":0,' "$dir/engine" || fail "link: bytes differ"
+	grep -q '"failed":[1-9]' "$dir/engine" || fail "link: no room failed"
+	for ((i = 0; i < 300; i++)); do
+		"$tools/kvstagectl" --socket "$dir/ctl" holds |
+			grep -q 'no holds' && break
+		sleep 0.1
+	done
+	[ $i -lt 300 ] || fail "link: memory is held 30 s later"
+	grep -q 'rxe0 port 1 is down' "$dir/daemon" || fail "link: not noticed"
+	grep -o '"completed":[0-9]*\|"failed":[0-9]*' "$dir/engine" |
+		tr '\n' ' ' | sed 's/^/link down: /'
+	echo
+}
+link_down
+transfer "link up again" --room-base 500 -- --room-base 500
+grep -q '"completed":4,' "$dir/engine" || fail "not all rooms completed"
 stop_daemon
 daemon --transport-data tcp
 grep -q 'TCP only, as set' "$dir/daemon" || fail "kvstaged does not say TCP"
