@@ -192,6 +192,25 @@ static int conduct(const struct ttft_args *a, const struct ttft_set *s)
 	return ret;
 }
 
+/* A 0 that is no latency must not pass for a good one. */
+static int no_latencies(const struct ttft_set *s)
+{
+	int r = 0;
+
+	for (size_t k = 0; k < s->n; k++) {
+		if (ttft_compares(s, k))
+			continue;
+		if (!k || s->run[k]->abort != s->run[k - 1]->abort)
+			fprintf(stderr,
+				"ttft: abort %.2f: no request was completed "
+				"in all modes: there are no latencies\n",
+				s->run[k]->abort);
+		r = -ENODATA;
+	}
+	/* who interrupts knows */
+	return interrupted ? 0 : r;
+}
+
 static int report(const struct ttft_args *a, const struct ttft_set *s)
 {
 	int r;
@@ -205,13 +224,17 @@ static int report(const struct ttft_args *a, const struct ttft_set *s)
 		fprintf(stderr, "ttft: interrupted; what follows is of the "
 				"requests that were over by then\n");
 	r = a->json ? ttft_print_json(s, stdout) : ttft_print_table(s, stdout);
-	if (!r && a->out)
-		r = ttft_write_dir(s, a->out);
 	if (r)
 		fprintf(stderr, "ttft: %s\n", strerror(-r));
+	if (!r && a->out) {
+		r = ttft_write_dir(s, a->out);
+		if (r)
+			fprintf(stderr, "ttft: --out %s: %s\n", a->out,
+				strerror(-r));
+	}
 	for (size_t k = 0; k < s->n && !r; k++)
 		r = atomic_load(&s->run[k]->state) < 0 ? -EIO : 0;
-	return r;
+	return r ? r : no_latencies(s);
 }
 
 static void announce(const struct ttft_args *a, const struct ttft_set *s)
@@ -245,6 +268,11 @@ static int bench(const struct ttft_args *a)
 	char err[512];
 	int r;
 
+	r = a->out ? ttft_dir(a->out) : 0;
+	if (r) {
+		fprintf(stderr, "ttft: --out %s: %s\n", a->out, strerror(-r));
+		return r;
+	}
 	r = ttft_plan(&a->o, &plan, err, sizeof(err));
 	if (r) {
 		fprintf(stderr, "ttft: %s\n", err);

@@ -7,7 +7,9 @@
  * output, another seed another. A build that holds staged memory on the device
  * shows as bad. Slow acknowledgements hold longer than fast ones, lost ones
  * for hold.timeout; instances that die cost what they had under way and no
- * more. Stopped half-way it prints what it has. On the real clock bytes are
+ * more. Stopped half-way it prints what it has. A gap of days is nothing, one
+ * of years is refused; where nothing is completed there are no latencies; a
+ * folder that cannot be written to is said before the run. On the real clock bytes are
  * compared. kvstage-bench report draws what --out wrote, or says why not.
  *
  * The first argument is the program.
@@ -373,7 +375,7 @@ static void test_layerwise(void **state)
 }
 
 /* Progress comes when it has gone on for a while: then it is told to stop. */
-static void test_interrupted(void **state)
+static void interrupt(const char *modes)
 {
 	int o = memfd_create("out", MFD_CLOEXEC);
 	char buf[4096];
@@ -381,7 +383,6 @@ static void test_interrupted(void **state)
 	ssize_t n;
 	pid_t pid;
 
-	(void)state;
 	again();
 	assert_int_equal(pipe(fd), 0);
 	pid = fork();
@@ -392,7 +393,7 @@ static void test_interrupted(void **state)
 		close(fd[0]);
 		close(fd[1]);
 		execl(program, program, "ttft", "--json", "--requests",
-		      "500000", "--modes", "staged,ideal", (char *)NULL);
+		      "500000", "--modes", modes, (char *)NULL);
 		_exit(127);
 	}
 	close(fd[1]);
@@ -404,6 +405,8 @@ static void test_interrupted(void **state)
 	close(fd[0]);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFEXITED(status));
+	/* no run died of it */
+	assert_int_equal(WEXITSTATUS(status), 0);
 	slurp(o, out);
 	n_lines = parse(line);
 	assert_true(n_lines > 0);
@@ -412,6 +415,13 @@ static void test_interrupted(void **state)
 		assert_true(number(line[i], "completed") > 0);
 		assert_true(number(line[i], "unfinished") > 0);
 	}
+}
+
+static void test_interrupted(void **state)
+{
+	(void)state;
+	interrupt("staged,ideal");
+	interrupt("direct");
 }
 
 /* Real processes, bytes and time: what came is compared, and how long it took
@@ -517,6 +527,102 @@ static void test_report(void **state)
 	assert_int_equal(run("report"), 2);
 }
 
+/* Dies while it writes: what is on the wire goes on, and so does the run. */
+static void test_crash_mid_write(void **state)
+{
+	(void)state;
+	bench(SMALL "--sender-crash 400 --host-pool planned");
+	assert_int_equal(n_lines, 4);
+	for (size_t i = 0; i < n_lines; i++) {
+		assert_true(json_is_false(json_object_get(line[i], "partial")));
+		assert_true(number(line[i], "completed") > 0);
+		assert_true(number(line[i], "failed") > 0);
+	}
+}
+
+/* A temporary file with @lines in it. */
+static void trace_of(char *path, const char *lines)
+{
+	int fd = mkstemp(path);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, lines, strlen(lines)), strlen(lines));
+	close(fd);
+}
+
+#define REQUEST(at, in)                                 \
+	"{\"timestamp\": " at ", \"input_length\": " in \
+	", \"output_length\": 4}\n"
+
+/* Days in which nobody comes are nothing, years are refused. */
+static void test_gap(void **state)
+{
+	char days[] = "/tmp/kvs-ttft-XXXXXX", years[] = "/tmp/kvs-ttft-XXXXXX";
+	char args[256];
+
+	(void)state;
+	trace_of(days, REQUEST("0", "900") REQUEST("172800000", "900"));
+	trace_of(years,
+		 REQUEST("0", "900") "\n" REQUEST("900000000000", "900"));
+	snprintf(args, sizeof(args),
+		 "ttft --json --modes staged --abort 0 --trace %s", days);
+	bench(args);
+	assert_true(number(line[0], "completed") == 2);
+	assert_true(number(line[0], "duration") > 172800);
+	snprintf(args, sizeof(args), "ttft --trace %s", years);
+	assert_int_equal(run(args), 1);
+	assert_string_equal(out, "");
+	/* the empty line counts */
+	snprintf(args, sizeof(args), "%s:3: timestamp: 900000000000", years);
+	assert_non_null(strstr(err, args));
+	unlink(days);
+	unlink(years);
+}
+
+/* Of nothing there are no latencies: no 0 in the table, and no success. */
+static void test_all_failed(void **state)
+{
+	char path[] = "/tmp/kvs-ttft-XXXXXX", args[256];
+	const char *row;
+
+	(void)state;
+	trace_of(path, REQUEST("0", "9000") REQUEST("10", "9000"));
+	snprintf(args, sizeof(args),
+		 "ttft --modes direct --abort 0 --device-tokens 640 --trace %s",
+		 path);
+	assert_int_equal(run(args), 1);
+	assert_non_null(strstr(err, "no latencies"));
+	row = strstr(out, "\ndirect");
+	assert_non_null(row);
+	assert_non_null(strstr(row, " -  "));
+	assert_non_null(strstr(out, "unfinished"));
+	snprintf(args, sizeof(args),
+		 "ttft --json --modes direct --abort 0 --device-tokens 640 "
+		 "--trace %s",
+		 path);
+	again();
+	assert_int_equal(run(args), 1);
+	n_lines = parse(line);
+	assert_int_equal(n_lines, 1);
+	assert_true(number(line[0], "failed") == 2);
+	assert_true(number(line[0], "compared") == 0);
+	assert_true(number(line[0], "p99_ttft_ms") == 0);
+	unlink(path);
+}
+
+/* What cannot be written is said before it takes an hour. */
+static void test_out(void **state)
+{
+	(void)state;
+	assert_int_equal(run(SMALL "--out /proc/no/such"), 1);
+	assert_non_null(strstr(err, "--out /proc/no/such: No such file"));
+	assert_null(strstr(err, "requests over"));
+	assert_string_equal(out, "");
+	assert_int_equal(run(SMALL "--out /dev/null"), 1);
+	assert_non_null(strstr(err, "--out /dev/null: Not a directory"));
+	assert_string_equal(out, "");
+}
+
 static void test_usage(void **state)
 {
 	static const char *const bad[][2] = {
@@ -561,6 +667,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_broken),
 		cmocka_unit_test(test_acks),
 		cmocka_unit_test(test_crashes),
+		cmocka_unit_test(test_crash_mid_write),
+		cmocka_unit_test(test_gap),
+		cmocka_unit_test(test_all_failed),
+		cmocka_unit_test(test_out),
 		cmocka_unit_test(test_storm),
 		cmocka_unit_test(test_layerwise),
 		cmocka_unit_test(test_interrupted),

@@ -113,6 +113,10 @@ struct ttft_opts {
 
 /* ---- plan ---------------------------------------------------------------- */
 
+/* Keepalives and samples go on while nobody arrives: what is longer does not
+ * end within any patience. */
+#define TTFT_SPAN_DAYS 30u
+
 #define TTFT_STORM_AT (600 * KVS_NSEC_PER_SEC)
 #define TTFT_STORM_FOR (600 * KVS_NSEC_PER_SEC)
 #define TTFT_STORM_SHARE 0.6
@@ -275,6 +279,11 @@ struct ttft_set {
  * the same requests. 0 or -ENOMEM. */
 int ttft_print_json(const struct ttft_set *s, FILE *out);
 int ttft_print_table(const struct ttft_set *s, FILE *out);
+/* Is there a request that every run with the abort fraction of run @k ended?
+ * Latencies say nothing without. */
+bool ttft_compares(const struct ttft_set *s, size_t k);
+/* Made where it is missing: 0, or why nothing could be written there. */
+int ttft_dir(const char *dir);
 /* results.jsonl, and a table of requests and one of samples for each run.
  * 0 or -errno. */
 int ttft_write_dir(const struct ttft_set *s, const char *dir);

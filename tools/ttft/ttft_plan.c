@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Of the seed alone, so that every mode sees the same. */
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "lib/rng.h"
 #include "pipeline/layout.h"
@@ -13,6 +15,7 @@
 #include "tools/ttft/ttft.h"
 
 #define HOUR (3600 * KVS_NSEC_PER_SEC)
+#define SPAN_MAX (TTFT_SPAN_DAYS * 24 * HOUR)
 
 static double draw_where(struct kvs_rng *r, enum ttft_when when)
 {
@@ -134,6 +137,57 @@ static int read_requests(const struct ttft_opts *o, struct kvs_trace *ret,
 	return r;
 }
 
+/* The line of request @i, for a message; 0: who knows. */
+static uint64_t line_of(const char *path, size_t i)
+{
+	char *line = NULL;
+	struct stat st;
+	size_t cap = 0, seen = 0;
+	uint64_t no = 0;
+	FILE *f;
+
+	/* a pipe has said it already */
+	if (stat(path, &st) || !S_ISREG(st.st_mode))
+		return 0;
+	f = fopen(path, "re");
+	while (f && seen <= i && getline(&line, &cap, f) >= 0) {
+		no++;
+		seen += line[strspn(line, " \t\r\v\f\n")] != '\0';
+	}
+	free(line);
+	if (f)
+		(void)fclose(f);
+	return seen > i ? no : 0;
+}
+
+/* Times are ascending. */
+static int check_span(const struct ttft_opts *o, const struct kvs_trace *t,
+		      char *err, size_t errlen)
+{
+	uint64_t line, last = t->req[t->n - 1].at_ms;
+	double most = (double)SPAN_MAX / KVS_NSEC_PER_MSEC * o->speed;
+	size_t i = 0;
+
+	if ((double)last <= most)
+		return 0;
+	if (!o->trace) {
+		snprintf(err, errlen,
+			 "--requests: the last of %zu arrives after more than "
+			 "%u days at this --speed",
+			 t->n, TTFT_SPAN_DAYS);
+		return -EINVAL;
+	}
+	while ((double)t->req[i].at_ms <= most)
+		i++;
+	line = line_of(o->trace, i);
+	snprintf(err, errlen,
+		 "%s:%" PRIu64 ": timestamp: %" PRIu64
+		 " is after more than %u days, at this --speed",
+		 o->trace, line ? line : i + 1, t->req[i].at_ms,
+		 TTFT_SPAN_DAYS);
+	return -EINVAL;
+}
+
 static int plan_requests(const struct ttft_opts *o, const struct kvs_trace *t,
 			 struct ttft_plan *p)
 {
@@ -171,6 +225,11 @@ int ttft_plan(const struct ttft_opts *o, struct ttft_plan *ret, char *err,
 	*ret = (struct ttft_plan){ 0 };
 	if (r)
 		return r;
+	r = check_span(o, &t, err, errlen);
+	if (r) {
+		kvs_trace_fini(&t);
+		return r;
+	}
 	r = plan_requests(o, &t, ret);
 	kvs_trace_fini(&t);
 	if (r) {

@@ -329,13 +329,18 @@ void ttft_prefill_crash(struct ttft_prefill *f)
 		job_free(f, kvs_list_first(&f->jobs, struct push_job, node));
 }
 
+uint32_t ttft_prefill_pages(const struct ttft_plan *p,
+			    const struct kvs_layout *l)
+{
+	/* two of the longest prompts on their way */
+	return 2 * (p->max_input / l->page_size + 1);
+}
+
 int ttft_prefill_init(struct ttft_prefill *f)
 {
 	size_t n = 0;
 
-	/* two of the longest prompts on their way */
-	f->n_pages = 2 * (f->p->max_input / f->layout->page_size + 1);
-
+	f->n_pages = ttft_prefill_pages(f->p, f->layout);
 	kvs_list_init(&f->pending);
 	kvs_list_init(&f->queue);
 	kvs_list_init(&f->acks);

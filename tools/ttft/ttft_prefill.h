@@ -60,6 +60,9 @@ struct ttft_prefill {
 	void *arg; /* the owner's */
 };
 
+/* Source pages of an instance. */
+uint32_t ttft_prefill_pages(const struct ttft_plan *p,
+			    const struct kvs_layout *l);
 int ttft_prefill_init(struct ttft_prefill *f);
 void ttft_prefill_fini(struct ttft_prefill *f);
 /* Open what has a route by now. */

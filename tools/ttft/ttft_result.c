@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "lib/units.h"
 #include "tools/table.h"
@@ -141,6 +142,15 @@ static int print_one(const struct ttft_set *s, size_t k, FILE *out)
 	return r;
 }
 
+bool ttft_compares(const struct ttft_set *s, size_t k)
+{
+	unsigned char *common = ttft_common(s, k);
+	bool any = common && memchr(common, 1, s->p->n);
+
+	free(common);
+	return any;
+}
+
 int ttft_print_json(const struct ttft_set *s, FILE *out)
 {
 	int r = 0;
@@ -156,6 +166,16 @@ static void cell_bytes(struct kvs_table *t, double bytes)
 	kvs_table_cell(t, "%.2f", bytes / 1e9);
 }
 
+/* Of nothing, no number. */
+static void cell_ms(struct kvs_table *t, const struct ttft_dist_stat *d,
+		    int digits, double ms)
+{
+	if (d->n)
+		kvs_table_cell(t, "%.*f", digits, ms);
+	else
+		kvs_table_cell(t, "-");
+}
+
 static void row(struct kvs_table *tab, const struct ttft_run *r,
 		const struct ttft_stat *t, const struct ttft_stat *ideal)
 {
@@ -164,18 +184,19 @@ static void row(struct kvs_table *tab, const struct ttft_run *r,
 	kvs_table_cell(tab, "%.2f", r->abort);
 	kvs_table_cell(tab, "%" PRIu64, t->completed);
 	kvs_table_cell(tab, "%" PRIu64, t->aborted);
-	kvs_table_cell(tab, "%" PRIu64, t->failed + t->unfinished);
-	kvs_table_cell(tab, "%.0f", t->ttft.mean);
-	kvs_table_cell(tab, "%.0f", t->ttft.median);
-	kvs_table_cell(tab, "%.0f", t->ttft.p90);
-	kvs_table_cell(tab, "%.0f", t->ttft.p99);
-	if (ideal)
+	kvs_table_cell(tab, "%" PRIu64, t->failed);
+	kvs_table_cell(tab, "%" PRIu64, t->unfinished);
+	cell_ms(tab, &t->ttft, 0, t->ttft.mean);
+	cell_ms(tab, &t->ttft, 0, t->ttft.median);
+	cell_ms(tab, &t->ttft, 0, t->ttft.p90);
+	cell_ms(tab, &t->ttft, 0, t->ttft.p99);
+	if (ideal && t->ttft.n)
 		kvs_table_cell(tab, "%.3f",
 			       ratio(t->ttft.p99, ideal->ttft.p99));
 	else
 		kvs_table_cell(tab, "-");
-	kvs_table_cell(tab, "%.1f", t->itl.mean);
-	kvs_table_cell(tab, "%.0f", t->wait.p99);
+	cell_ms(tab, &t->itl, 1, t->itl.mean);
+	cell_ms(tab, &t->wait, 0, t->wait.p99);
 	cell_bytes(tab, (double)r->t.peak_held_device);
 	cell_bytes(tab, (double)r->t.peak_held_host);
 	cell_bytes(tab, (double)r->t.high_water);
@@ -187,9 +208,9 @@ int ttft_print_table(const struct ttft_set *s, FILE *out)
 	struct ttft_stat t, ideal;
 	int r;
 
-	r = kvs_table_create("<mode <pool abort done aborted failed ttft_ms "
-			     "p50 p90 p99 /ideal itl_ms wait_p99 held_dev_GB "
-			     "held_host_GB host_peak_GB",
+	r = kvs_table_create("<mode <pool abort done aborted failed "
+			     "unfinished ttft_ms p50 p90 p99 /ideal itl_ms "
+			     "wait_p99 held_dev_GB held_host_GB host_peak_GB",
 			     &tab);
 	for (size_t k = 0; k < s->n && !r; k++) {
 		unsigned char *common;
@@ -279,14 +300,28 @@ static int write_samples(const struct ttft_run *r, const char *dir)
 	return fclose(f) ? -errno : 0;
 }
 
+int ttft_dir(const char *dir)
+{
+	struct stat st;
+
+	/* with what is written into it, as open_in() has room for */
+	if (strlen(dir) > 4000)
+		return -ENAMETOOLONG;
+	if (mkdir(dir, 0777) && errno != EEXIST)
+		return -errno;
+	if (stat(dir, &st))
+		return -errno;
+	if (!S_ISDIR(st.st_mode))
+		return -ENOTDIR;
+	return access(dir, W_OK | X_OK) ? -errno : 0;
+}
+
 int ttft_write_dir(const struct ttft_set *s, const char *dir)
 {
 	char path[4096];
 	FILE *f;
 	int r = 0;
 
-	if (mkdir(dir, 0777) && errno != EEXIST)
-		return -errno;
 	for (size_t k = 0; k < s->n && !r; k++) {
 		if (!ttft_begun(s->run[k]))
 			continue;

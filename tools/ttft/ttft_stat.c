@@ -106,6 +106,7 @@ static struct ttft_dist_stat describe(struct weighted *v, size_t n)
 		total += v[i].n;
 		sum += v[i].v * (double)v[i].n;
 	}
+	d.n = total;
 	if (!total)
 		return d;
 	d.mean = sum / (double)total;

@@ -13,6 +13,7 @@
 
 /* ms */
 struct ttft_dist_stat {
+	uint64_t n; /* values; of none, the rest is 0 */
 	double mean;
 	double std;
 	double median;

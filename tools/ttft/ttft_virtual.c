@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "lib/log.h"
 #include "lib/random.h"
@@ -12,7 +13,6 @@
 
 #define CHUNK_MAX (32ULL << 20) /* bytes; two of them in flight */
 #define COPY_PIECE (64ULL << 20) /* bytes */
-#define SOURCE ((uintptr_t)1 << 57) /* of an instance's buffers; not memory */
 #define DEVICE_POOLS 8 /* TTFT_DEVICE's pool, in devices: never in the way */
 /* Longer than what is asked for: who is still waiting then never gets it. */
 #define OVERTIME (4 * 3600 * KVS_NSEC_PER_SEC)
@@ -375,7 +375,12 @@ static uint64_t round_of_all(struct ttft_world *w)
 	return next;
 }
 
-/* Until @over() or the time is up. */
+static bool stopped(struct ttft_world *w)
+{
+	return atomic_load_explicit(&w->r->stop, memory_order_relaxed);
+}
+
+/* Until @over(), the time is up or somebody wants it to end. */
 static int go(struct ttft_world *w, bool (*over)(struct ttft_world *w),
 	      uint64_t until)
 {
@@ -383,7 +388,7 @@ static int go(struct ttft_world *w, bool (*over)(struct ttft_world *w),
 
 	while (!over(w) && !w->err) {
 		next = round_of_all(w);
-		if (atomic_load_explicit(&w->r->stop, memory_order_relaxed))
+		if (stopped(w))
 			return 0;
 		if (next <= w->clock.t || over(w))
 			continue;
@@ -440,6 +445,30 @@ static void routed(struct ttft_decode *d, size_t i)
 	ttft_prefill_turn(f);
 }
 
+/* Bytes of an instance's buffer. */
+static uint64_t source_size(const struct ttft_world *w, uint32_t b)
+{
+	return (uint64_t)ttft_prefill_pages(w->p, w->layout) *
+	       w->layout->buffers[b].item_len;
+}
+
+/* Nobody looks at what is sent, but for the wire: it keeps the bytes of a write
+ * whose sender dies meanwhile. So they can be read, and are zero, and take no
+ * memory. */
+static int source_open(struct ttft_world *w)
+{
+	for (uint32_t b = 0; b < w->layout->n_buffers; b++) {
+		void *m = mmap(NULL, source_size(w, b), PROT_READ,
+			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+			       0);
+
+		if (m == MAP_FAILED)
+			return -errno;
+		w->source[b] = m;
+	}
+	return 0;
+}
+
 static int world_open(struct ttft_world *w)
 {
 	struct kvs_fabric_opts o = {
@@ -470,8 +499,9 @@ static int world_open(struct ttft_world *w)
 	if (!w->prefill || !w->prefill_t || !w->lives || !w->back_at ||
 	    !w->source)
 		return fail(w, -ENOMEM, "the world");
-	for (uint32_t b = 0; b < w->layout->n_buffers; b++)
-		w->source[b] = (void *)(SOURCE + ((uintptr_t)b << 44));
+	r = source_open(w);
+	if (r)
+		return fail(w, r, "addresses for the longest prompt");
 	r = kvs_fabric_create(&o, &w->net);
 	if (r)
 		return fail(w, r, "the fabric");
@@ -537,10 +567,13 @@ static void count(struct ttft_world *w)
 static void world_close(struct ttft_world *w)
 {
 	for (uint32_t i = 0; w->prefill && i < w->o->s.prefills; i++) {
-		ttft_prefill_fini(&w->prefill[i]);
+		struct ttft_prefill *f = &w->prefill[i];
+
+		/* callbacks of what goes down find nothing, but they look */
+		ttft_prefill_crash(f);
 		for (int x = 0; x < TTFT_RX; x++)
-			if (w->prefill[i].way[x].s)
-				way_kill(w, &w->prefill[i].way[x]);
+			way_kill(w, &f->way[x]);
+		ttft_prefill_fini(f);
 	}
 	for (int x = 0; x < TTFT_RX; x++) {
 		struct ttft_daemon *m = &w->daemon[x];
@@ -573,6 +606,8 @@ static void world_close(struct ttft_world *w)
 	free(w->prefill_t);
 	free(w->lives);
 	free(w->back_at);
+	for (uint32_t b = 0; w->source && b < w->layout->n_buffers; b++)
+		(void)munmap(w->source[b], source_size(w, b));
 	free(w->source);
 	free(w->layout);
 }
@@ -585,6 +620,8 @@ static int run(struct ttft_world *w)
 	r = world_open(w);
 	if (!r)
 		r = go(w, attached, 10 * KVS_NSEC_PER_SEC);
+	if (!r && stopped(w))
+		return 0;
 	if (!r)
 		r = engine_up(w);
 	for (uint32_t i = 0; i < w->o->s.prefills && !r; i++)
@@ -593,6 +630,9 @@ static int run(struct ttft_world *w)
 		r = go(w, connected, 20 * KVS_NSEC_PER_SEC);
 	if (r)
 		return fail(w, r, "the world does not come up");
+	if (stopped(w))
+		return 0;
+	w->up = true;
 	/* from here on time counts */
 	w->d.start = w->clock.t;
 	for (uint32_t i = 0; i < w->o->s.prefills; i++)
@@ -628,8 +668,8 @@ int ttft_virtual(const struct ttft_opts *o, const struct ttft_plan *p,
 		kvs_list_init(&w->daemon[x].to_engine);
 	}
 	ret = run(w);
-	/* what is half made goes with the process of the run */
-	if (ret)
+	/* what is half made, or half done, goes with the process of the run */
+	if (ret || !w->up || stopped(w))
 		return ret;
 	world_close(w);
 	free(w);

@@ -58,10 +58,11 @@ struct ttft_world {
 	struct kvs_transport **prefill_t; /* [prefill * TTFT_RX + rx] */
 	unsigned int *lives; /* of each prefill instance */
 	uint64_t *back_at; /* ns; it is down until then; 0: up */
-	void **source; /* buffers of an instance: addresses only */
+	void **source; /* buffers of an instance: zeros */
 	struct ttft_decode d;
 	size_t next_crash;
 	struct kvs_timer crash;
+	bool up; /* all of it */
 	bool engine_turn; /* something happened for it */
 	int err;
 };
