@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/assert.h"
 #include "lib/clock.h"
 #include "lib/units.h"
 #include "pipeline/settings.h"
@@ -49,6 +50,7 @@ enum {
 	KEY_RETRACTION,
 	KEY_HORIZON,
 	KEY_INI,
+	KEY_FORCE,
 };
 
 static const struct argp_option options[] = {
@@ -119,6 +121,7 @@ static const struct argp_option options[] = {
 	  4 },
 	{ NULL, 0, NULL, 0, "Output:", 5 },
 	{ "ini", KEY_INI, "FILE", 0, "Write settings for kvstaged", 5 },
+	{ "force", KEY_FORCE, NULL, 0, "With --ini: replace the file", 5 },
 	{ "json", 'j', NULL, 0, "One JSON object", 5 },
 	{ 0 }
 };
@@ -126,8 +129,49 @@ static const struct argp_option options[] = {
 struct args {
 	struct plan_opts o;
 	const char *ini;
+	bool force;
 	bool json;
+	uint64_t given; /* BIT() of the keys */
 };
+
+#define BIT(key) (1ULL << ((key)-KEY_MODEL))
+
+/* What cannot be together, or cannot be alone. */
+static const struct {
+	int key;
+	const char *name;
+	uint64_t bad;
+	uint64_t needed;
+	const char *why;
+} rules[] = {
+	{ KEY_MODEL, "model", BIT(KEY_TOKEN_BYTES), 0,
+	  "not with --token-bytes" },
+	{ KEY_PAGE_SIZE, "page-size", 0, BIT(KEY_TOKEN_BYTES),
+	  "only with --token-bytes" },
+	{ KEY_LAYERS, "layers", 0, BIT(KEY_TOKEN_BYTES),
+	  "only with --token-bytes" },
+	{ KEY_REPLICATED, "replicated", 0, BIT(KEY_TOKEN_BYTES),
+	  "only with --token-bytes" },
+	{ KEY_RATE, "rate", BIT(KEY_TRACE), 0,
+	  "not with --trace, which has its own; see --speed" },
+	{ KEY_P50, "p50", BIT(KEY_TRACE), 0,
+	  "not with --trace, which has lengths of its own" },
+	{ KEY_P99, "p99", BIT(KEY_TRACE), 0,
+	  "not with --trace, which has lengths of its own" },
+	{ KEY_SPEED, "speed", 0, BIT(KEY_TRACE), "only with --trace" },
+	{ KEY_FORCE, "force", 0, BIT(KEY_INI), "only with --ini" },
+};
+
+static void check_together(const struct args *a, struct argp_state *st)
+{
+	for (size_t i = 0; i < KVS_ARRAY_SIZE(rules); i++) {
+		if (!(a->given & BIT(rules[i].key)))
+			continue;
+		if ((a->given & rules[i].bad) ||
+		    (rules[i].needed && !(a->given & rules[i].needed)))
+			argp_error(st, "--%s: %s", rules[i].name, rules[i].why);
+	}
+}
 
 static double number(struct argp_state *st, const char *name, const char *arg,
 		     double min, double max)
@@ -322,12 +366,20 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 	struct args *a = st->input;
 	error_t r;
 
+	if (key >= KEY_MODEL && key <= KEY_FORCE)
+		a->given |= BIT(key);
 	switch (key) {
 	case 'j':
 		a->json = true;
 		return 0;
 	case KEY_INI:
 		a->ini = arg;
+		return 0;
+	case KEY_FORCE:
+		a->force = true;
+		return 0;
+	case ARGP_KEY_END:
+		check_together(a, st);
 		return 0;
 	case ARGP_KEY_ARG:
 		argp_error(st, "%s: there are only options", arg);
@@ -394,10 +446,13 @@ int main(int argc, char **argv)
 		a.o.nic_rate = a.o.s.link_rate * a.o.nodes;
 	r = plan_make(&a.o, &p, err, sizeof(err));
 	if (!r && a.ini)
-		r = plan_write_ini(&p, a.ini, err, sizeof(err));
+		r = plan_write_ini(&p, a.ini, a.force, err, sizeof(err));
 	if (r) {
 		fprintf(stderr, "kvstage-plan: %s\n", err);
-		return r == -EINVAL || r == -ENOENT ? EXIT_USAGE : 1;
+		return r == -EINVAL || r == -ENOENT || r == -ERANGE ||
+				       r == -E2BIG || r == -EEXIST
+			       ? EXIT_USAGE
+			       : 1;
 	}
 	if (a.json)
 		return plan_print_json(&p, stdout) ? 1 : 0;

@@ -109,8 +109,18 @@ int plan_make(const struct plan_opts *o, struct plan *ret, char *err,
 
 void plan_print(const struct plan *p, FILE *out);
 int plan_print_json(const struct plan *p, FILE *out);
-/* A file for kvstaged, checked as kvstaged does; 0 or -errno with @err. */
-int plan_write_ini(const struct plan *p, const char *path, char *err,
-		   size_t errlen);
+
+/**
+ * plan_write_ini() - a file for kvstaged, checked as kvstaged does
+ * @p: of plan_make()
+ * @path: there whole, or as it was; "PATH.new" is written first
+ * @force: replace a regular file
+ * @err: message on failure
+ * @errlen: its size
+ * Return: 0; -EEXIST; -EINVAL or -ERANGE what kvstaged would refuse; -EIO and
+ * those of open() and rename().
+ */
+int plan_write_ini(const struct plan *p, const char *path, bool force,
+		   char *err, size_t errlen);
 
 #endif /* KVS_TOOLS_PLAN_H */

@@ -21,6 +21,7 @@
 #define BUSY 0.8 /* share from which a queue builds up */
 #define SMALL (2ULL << 20) /* bytes; a huge page */
 #define LARGE (1ULL << 30)
+#define POOL_MAX (1ULL << 50) /* pool.size, pool.offload_size: settings.def */
 
 static void warn(struct plan *p, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -56,6 +57,16 @@ static int layout_of_numbers(const struct plan_opts *o, struct kvs_layout **ret,
 	}
 	for (uint32_t i = 0; i < o->layers; i++) {
 		end = (i + 1) * page / o->layers;
+		if (end - done > KVS_ITEM_LEN_MAX) {
+			snprintf(err, errlen,
+				 "--token-bytes %" PRIu64
+				 " --page-size %u --layers "
+				 "%u: a page of a layer has more than %u bytes",
+				 o->token_bytes, o->page_size, o->layers,
+				 KVS_ITEM_LEN_MAX);
+			free(l.buffers);
+			return -EINVAL;
+		}
 		l.buffers[i] = (struct kvs_layer_buffer){
 			.kind = KVS_BUFFER_KV,
 			.layer = (uint16_t)i,
@@ -119,7 +130,8 @@ static int room_bytes(const struct kvs_layout *l, uint32_t tokens,
 				       KVS_ARENA_SEGMENT_MAX, 1, l->aux_max)
 		   : -E2BIG;
 	if (r) {
-		snprintf(err, errlen, "%u tokens cannot be one room", tokens);
+		snprintf(err, errlen, "--context %u: %s", tokens,
+			 r == -ENOMEM ? "out of memory" : "cannot be one room");
 		return r;
 	}
 	*ret = 0;
@@ -135,6 +147,29 @@ static int room_bytes(const struct kvs_layout *l, uint32_t tokens,
 static uint32_t between(uint32_t p50, uint32_t p99)
 {
 	return (uint32_t)(p50 * pow((double)p99 / p50, 1.28155 / 2.32635));
+}
+
+static int by_length(const void *a, const void *b)
+{
+	const uint32_t *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+/* --p50 and --p99 are what the trace has. */
+static int lengths_of(const struct kvs_trace *t, struct plan_opts *o)
+{
+	uint32_t *v = calloc(t->n ? t->n : 1, sizeof(*v));
+
+	if (!v)
+		return -ENOMEM;
+	for (size_t i = 0; i < t->n; i++)
+		v[i] = t->req[i].input;
+	qsort(v, t->n, sizeof(*v), by_length);
+	o->p50 = v[t->n / 2];
+	o->p99 = v[t->n * 99 / 100];
+	free(v);
+	return 0;
 }
 
 static int plan_load(struct plan *p, char *err, size_t errlen)
@@ -166,6 +201,7 @@ static int plan_load(struct plan *p, char *err, size_t errlen)
 			    &p->load);
 	if (o->trace) {
 		o->rate = p->load.rate;
+		r = lengths_of(&t, o);
 	} else {
 		/* the sample's own chance is not the load's */
 		p->load.rate = o->rate;
@@ -180,7 +216,9 @@ static int plan_load(struct plan *p, char *err, size_t errlen)
 		     "and were cut",
 		     t.clamped);
 	kvs_trace_fini(&t);
-	return 0;
+	if (r)
+		snprintf(err, errlen, "out of memory");
+	return r;
 }
 
 /* ---- the answer ---------------------------------------------------------- */
@@ -197,6 +235,15 @@ static void plan_hold(struct plan *p)
 		o->s.hold_timeout = p->hold_advised;
 }
 
+static int too_large(const char *options, const char *what, double bytes,
+		     char *err, size_t errlen)
+{
+	snprintf(err, errlen,
+		 "%s: %s of a node would be %.3g bytes, it can be at most %.3g",
+		 options, what, bytes, (double)POOL_MAX);
+	return -E2BIG;
+}
+
 static uint64_t round_up(uint64_t bytes)
 {
 	uint64_t unit = bytes > 16 * LARGE ? LARGE : SMALL;
@@ -204,22 +251,51 @@ static uint64_t round_up(uint64_t bytes)
 	return (bytes + unit - 1) / unit * unit;
 }
 
-static void plan_pool(struct plan *p)
+static int plan_pool(struct plan *p, char *err, size_t errlen)
 {
 	const struct plan_opts *o = &p->o;
+	const struct kvs_serving_size *z = &p->size;
+	double offload = (double)o->hicache +
+			 o->retraction * (double)o->s.device_tokens *
+				 (double)o->s.token_bytes;
 	struct kvs_settings set;
+	char options[256];
 	uint64_t want;
 
 	kvs_settings_init(&set);
 	kvs_serving_size(&o->s, &p->load, o->nodes, o->horizon, &p->size);
-	want = p->size.pool > p->context_bytes ? p->size.pool
-					       : p->context_bytes;
+	want = z->pool > p->context_bytes ? z->pool : p->context_bytes;
 	p->reserve = set.health_reserve;
+	/* what rounds up must fit as well */
+	if (!((double)want <=
+	      (double)POOL_MAX - (double)(p->reserve + LARGE))) {
+		if (z->pool > p->context_bytes)
+			snprintf(options, sizeof(options),
+				 "%s %.6g, --hold %.0fs, %" PRIu64
+				 " bytes a token",
+				 o->trace ? "--trace: rate" : "--rate", o->rate,
+				 (double)o->s.hold_timeout / 1e9,
+				 o->s.token_bytes);
+		else
+			snprintf(options, sizeof(options),
+				 "--context %u, %" PRIu64 " bytes a token",
+				 o->context, o->s.token_bytes);
+		return too_large(options, "pool.size",
+				 fmax(z->peak, (double)want), err, errlen);
+	}
+	/* a deviation is printed too */
+	if (!(z->sigma <= (double)POOL_MAX))
+		return too_large("--trace", "the deviation", z->sigma, err,
+				 errlen);
 	p->pool = round_up(want + p->reserve);
-	want = o->hicache +
-	       (uint64_t)(o->retraction * (double)o->s.device_tokens *
-			  (double)o->s.token_bytes);
-	p->offload = round_up(want / o->nodes);
+	if (!(offload / o->nodes <= (double)POOL_MAX - (double)LARGE))
+		return too_large(o->retraction > 0
+					 ? "--hicache and --retraction"
+					 : "--hicache",
+				 "pool.offload_size", offload / o->nodes, err,
+				 errlen);
+	p->offload = round_up((uint64_t)offload / o->nodes);
+	return 0;
 }
 
 static void plan_copies(struct plan *p)
@@ -327,7 +403,9 @@ int plan_make(const struct plan_opts *o, struct plan *ret, char *err,
 		r = plan_load(ret, err, errlen);
 	if (r)
 		return r;
-	plan_pool(ret);
+	r = plan_pool(ret, err, errlen);
+	if (r)
+		return r;
 	plan_copies(ret);
 	plan_uses(ret);
 	plan_warnings(ret);

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "lib/assert.h"
 #include "pipeline/settings.h"
@@ -225,13 +229,68 @@ static void ini(FILE *f, const struct kvs_settings *s)
 	}
 }
 
-int plan_write_ini(const struct plan *p, const char *path, char *err,
-		   size_t errlen)
+static void write_planned(const struct plan *p, const struct kvs_settings *s,
+			  FILE *f)
+{
+	fprintf(f,
+		"# By kvstage-plan, for %.2f requests/s of %.0f tokens, %.0f "
+		"%% of them given up,\n"
+		"# on %u NUMA nodes. Whatever is not here is at its default, "
+		"see kvstaged.conf(5).\n",
+		p->o.rate, p->load.tokens, p->o.abort * 100, p->o.nodes);
+	ini(f, s);
+}
+
+/* What is read from it is what was planned. */
+static int reads_back(const struct kvs_settings *s, const char *path, char *err,
+		      size_t errlen)
+{
+	char a[KVS_STRING_MAX], b[KVS_STRING_MAX];
+	struct kvs_settings again;
+	int r;
+
+	kvs_settings_init(&again);
+	r = kvs_settings_load(&again, path, err, errlen);
+	if (!r)
+		r = kvs_settings_check(&again, err, errlen);
+	for (size_t i = 0; !r && i < KVS_ARRAY_SIZE(planned); i++) {
+		kvs_setting_value(s, planned[i], a, sizeof(a));
+		kvs_setting_value(&again, planned[i], b, sizeof(b));
+		if (!strcmp(a, b))
+			continue;
+		snprintf(err, errlen, "%s: does not read back", path);
+		r = -EIO;
+	}
+	return r;
+}
+
+/* May @path be written? With the mode that it then has. */
+static int replaceable(const char *path, bool force, mode_t *ret_mode,
+		       char *err, size_t errlen)
+{
+	struct stat st;
+
+	*ret_mode = 0;
+	if (lstat(path, &st))
+		return 0; /* what else is wrong, open() says */
+	if (force && S_ISREG(st.st_mode)) {
+		*ret_mode = st.st_mode & 0777;
+		return 0;
+	}
+	snprintf(err, errlen, "--ini %s: %s", path,
+		 force ? "not a regular file" : "exists; --force replaces it");
+	return -EEXIST;
+}
+
+int plan_write_ini(const struct plan *p, const char *path, bool force,
+		   char *err, size_t errlen)
 {
 	const struct plan_opts *o = &p->o;
-	struct kvs_settings s, again;
+	struct kvs_settings s;
+	char name[PATH_MAX];
+	mode_t mode;
 	FILE *f;
-	int r;
+	int fd, r;
 
 	kvs_settings_init(&s);
 	s.pool_size = p->pool;
@@ -242,39 +301,43 @@ int plan_write_ini(const struct plan *p, const char *path, char *err,
 	s.transfer_call_timeout = o->call;
 	s.health_reserve = p->reserve;
 	r = kvs_settings_check(&s, err, errlen);
+	if (!r)
+		r = replaceable(path, force, &mode, err, errlen);
 	if (r)
 		return r;
-	f = fopen(path, "we");
-	if (!f) {
-		snprintf(err, errlen, "%s: %s", path, strerror(errno));
-		return -errno;
-	}
-	fprintf(f,
-		"# By kvstage-plan, for %.2f requests/s of %.0f tokens, %.0f "
-		"%% of them given up,\n"
-		"# on %u NUMA nodes. Whatever is not here is at its default, "
-		"see kvstaged.conf(5).\n",
-		o->rate, p->load.tokens, o->abort * 100, o->nodes);
-	ini(f, &s);
-	r = ferror(f) ? -EIO : 0;
-	if (fclose(f) && !r)
+	r = snprintf(name, sizeof(name), "%s.new", path);
+	fd = -1;
+	if (r < 0 || (size_t)r >= sizeof(name))
+		errno = ENAMETOOLONG;
+	else
+		fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	if (fd < 0) {
 		r = -errno;
-	if (r) {
-		snprintf(err, errlen, "%s: %s", path, strerror(-r));
+		snprintf(err, errlen, "%s.new: %s", path, strerror(-r));
 		return r;
 	}
-	/* what is read from it is what was planned */
-	kvs_settings_init(&again);
-	r = kvs_settings_load(&again, path, err, errlen);
-	for (size_t i = 0; !r && i < KVS_ARRAY_SIZE(planned); i++) {
-		char a[KVS_STRING_MAX], b[KVS_STRING_MAX];
-
-		kvs_setting_value(&s, planned[i], a, sizeof(a));
-		kvs_setting_value(&again, planned[i], b, sizeof(b));
-		if (!strcmp(a, b))
-			continue;
-		snprintf(err, errlen, "%s: does not read back", path);
-		r = -EIO;
+	f = fdopen(fd, "w");
+	if (!f) {
+		r = -errno;
+		close(fd);
+	} else {
+		write_planned(p, &s, f);
+		r = ferror(f) || (mode && fchmod(fd, mode)) ? -EIO : 0;
+		if (fclose(f) && !r)
+			r = -errno;
 	}
+	if (r) {
+		snprintf(err, errlen, "%s: %s", name, strerror(-r));
+	} else {
+		r = reads_back(&s, name, err, errlen);
+		/* what has come there meanwhile stays */
+		if (!r && renameat2(AT_FDCWD, name, AT_FDCWD, path,
+				    force ? 0 : RENAME_NOREPLACE)) {
+			r = -errno;
+			snprintf(err, errlen, "%s: %s", path, strerror(-r));
+		}
+	}
+	if (r)
+		unlink(name);
 	return r;
 }

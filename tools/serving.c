@@ -9,6 +9,9 @@
 #include "pipeline/presets.h"
 #include "tools/trace.h"
 
+#define COUNTED 100.0 /* rooms at a time that are counted one by one */
+#define POOL_MAX (1ULL << 62) /* bytes; more is said so */
+
 void kvs_serving_defaults(struct kvs_serving *ret)
 {
 	*ret = (struct kvs_serving){
@@ -148,6 +151,22 @@ static double normal_above(double p)
 			    0.001308 * t * t * t);
 }
 
+/* The number that a Poisson variable is above with this probability at most;
+ * beyond COUNTED its mean, which is near enough for a lower bound. */
+static double poisson_above(double mean, double p)
+{
+	double term = exp(-mean), sum = term, n = 0;
+
+	if (mean > COUNTED)
+		return mean;
+	while (1 - sum > p && n < 4 * COUNTED) {
+		n++;
+		term *= mean / n;
+		sum += term;
+	}
+	return n;
+}
+
 /* Seconds that a room keeps its memory. */
 struct stay {
 	double fixed;
@@ -170,7 +189,7 @@ void kvs_serving_size(const struct kvs_serving *s,
 		      double horizon, struct kvs_serving_size *ret)
 {
 	double hold = l->acked ? 0 : (double)s->hold_timeout / 1e9;
-	double rate = l->rate / nodes, all, z, p, k2, k3;
+	double rate = l->rate / nodes, all, count, least, z, p, k2, k3;
 	double copy = (double)s->token_bytes / (double)s->h2d_rate;
 	struct stay done, gone;
 
@@ -202,7 +221,8 @@ void kvs_serving_size(const struct kvs_serving *s,
 	/* thinned over the nodes, arrivals cluster less */
 	ret->dispersion = 1 + (dispersion_at(l, ret->stay) - 1) / nodes;
 	all = ret->in_flight + ret->held;
-	k2 += (ret->dispersion - 1) * all * all / (rate * BOTH(0));
+	count = rate * BOTH(0);
+	k2 += (ret->dispersion - 1) * all * all / count;
 #undef BOTH
 	ret->sigma = sqrt(k2);
 	ret->skew = k3 / (k2 * ret->sigma);
@@ -213,6 +233,15 @@ void kvs_serving_size(const struct kvs_serving *s,
 					       ret->skew * ret->skew / 36,
 				       3) -
 				   1);
-	ret->pool =
-		(uint64_t)(ret->peak > ret->largest ? ret->peak : ret->largest);
+	/* With a room now and then the skew is such that the approximation
+	 * falls below anything. So many rooms of the mean size are never above
+	 * what as many of all sizes reach, and one there is. */
+	least = poisson_above(count, p);
+	least = (least > 1 ? least : 1) * all / count;
+	if (least < all)
+		least = all;
+	if (!(ret->peak > least))
+		ret->peak = least;
+	z = ret->peak > ret->largest ? ret->peak : ret->largest;
+	ret->pool = z < (double)POOL_MAX ? (uint64_t)z : POOL_MAX;
 }

@@ -89,7 +89,8 @@ struct kvs_serving_load {
  * @dispersion: of the arrivals, over that
  * @peak: bytes that are passed once in the horizon, about as likely as not
  * @largest: bytes of the longest prompt
- * @pool: bytes: the peak, and never less than the largest
+ * @pool: bytes: the peak, and never less than the largest; 1 << 62 where that
+ *        or more
  */
 struct kvs_serving_size {
 	double wait;
@@ -153,7 +154,9 @@ void kvs_serving_load_of(const struct kvs_trace *t, uint32_t page_size,
  * bytes^k times seconds (Campbell's theorem). Arrivals in clusters widen it by
  * their dispersion. Its peak is the level of a Pearson III distribution with
  * these cumulants that is passed once in the horizon, by Wilson and Hilferty's
- * approximation, with two looks for each time that a byte stays.
+ * approximation, with two looks for each time that a byte stays. Where rooms
+ * are few it is no less than the mean, than one room of the mean size, and
+ * than so many of them as are there at once with that probability.
  */
 void kvs_serving_size(const struct kvs_serving *s,
 		      const struct kvs_serving_load *l, unsigned int nodes,

@@ -3,8 +3,8 @@
  * Claims: what kvstage-plan says a pool must hold at its peak is within a
  * tenth of the high-water mark that kvstage-bench ttft measures with a pool
  * that has no end, over aborts, holds and models, as a mean of some seeds; its
- * numbers go the way they must; its file is one that kvstaged takes; what
- * cannot be is refused.
+ * numbers go the way they must, at any rate and none of them negative; its file
+ * is one that kvstaged takes, or there is none; what cannot be is refused.
  *
  * usage: e2e_plan TOOLS
  */
@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -199,6 +200,103 @@ static void numbers_go_the_right_way(void **state)
 	assert_true(v == 70272);
 }
 
+/* From one request in hours to more than the prefill tier can do. */
+static void any_rate(void **state)
+{
+	static const char *const with[] = { "", "--nodes 1", "--acks fast",
+					    "--abort 0",
+					    "--hold 1h --horizon 1m" };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(with) / sizeof(with[0]); i++) {
+		double peak = 0, pool = 0;
+
+		for (double rate = 0.0001; rate < 200; rate *= 1.7) {
+			char args[256];
+			json_t *j;
+
+			snprintf(args, sizeof(args), "%s --rate %.6f", with[i],
+				 rate);
+			j = plan(args);
+			/* one room of the mean size at least, and the mean */
+			if (of(j, "peak_bytes") < peak ||
+			    of(j, "pool_bytes") < pool ||
+			    of(j, "peak_bytes") + 1 <
+				    of(json_object_get(j, "load"),
+				       "mean_tokens") *
+					    of(j, "token_bytes") ||
+			    of(j, "peak_bytes") + 2 <
+				    of(j, "in_flight_bytes") +
+					    of(j, "held_bytes"))
+				fail_msg("%s: peak %.0f after %.0f", args,
+					 of(j, "peak_bytes"), peak);
+			peak = of(j, "peak_bytes");
+			pool = of(j, "pool_bytes");
+			json_decref(j);
+		}
+	}
+}
+
+/* What pool.size cannot be is an error, not another number. */
+static void too_large(void **state)
+{
+	static const struct {
+		const char *args, *says;
+	} bad[] = {
+		{ "--hold 24h --rate 100000", "--rate 100000, --hold 86400s" },
+		{ "--hold 24h --rate 100000 --token-bytes 16M",
+		  "--rate 100000, --hold 86400s, 16777216 bytes a token" },
+		{ "--context 16777216 --token-bytes 16M",
+		  "--context 16777216" },
+		{ "--rate 100000 --json --hold 24h", "--rate 100000" },
+		{ "--hicache 1024T --nodes 1", "--hicache" },
+		{ "--token-bytes 16M --retraction 10 --device-tokens 100000000",
+		  "--hicache and --retraction" },
+		{ "--token-bytes 16M --page-size 65536 --layers 1",
+		  "--token-bytes 16777216 --page-size 65536 --layers 1" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		int status;
+		char *text = output(&status, "kvstage-plan %s", bad[i].args);
+
+		if (status != 2 || !strstr(text, bad[i].says))
+			fail_msg("%s: %d: %s", bad[i].args, status, text);
+		free(text);
+	}
+}
+
+/* Rate and lengths are the trace's. */
+static void of_a_trace(void **state)
+{
+	char path[] = "/tmp/kvs-plan-XXXXXX", args[128];
+	int fd = mkstemp(path);
+	json_t *j;
+
+	(void)state;
+	assert_true(fd >= 0);
+	for (int i = 0; i < 200; i++)
+		assert_true(
+			dprintf(fd,
+				"{\"timestamp\": %d, \"input_length\": %d, "
+				"\"output_length\": 10, \"hash_ids\": []}\n",
+				i * 500, 64 * (200 - i)) > 0);
+	close(fd);
+	snprintf(args, sizeof(args), "--trace %s --speed 3", path);
+	j = plan(args);
+	unlink(path);
+	assert_true(of(json_object_get(j, "load"), "requests_per_second") >
+		    5.9);
+	assert_true(of(json_object_get(j, "load"), "requests_per_second") <
+		    6.1);
+	for (int i = 0; i < 2; i++)
+		assert_true(of(json_array_get(json_object_get(j, "ttft_cost"),
+					      (size_t)i),
+			       "tokens") == 64 * (i ? 199 : 101));
+	json_decref(j);
+}
+
 static void t_hold(void **state)
 {
 	int status;
@@ -220,10 +318,40 @@ static void file_for_the_daemon(void **state)
 {
 	char path[] = "/tmp/kvs-plan-XXXXXX", *text;
 	int fd = mkstemp(path), status;
+	struct stat st;
+	char other[64];
 
 	(void)state;
 	assert_true(fd >= 0);
 	close(fd);
+	/* what is there stays, but by force */
+	text = output(&status, "kvstage-plan --ini %s", path);
+	assert_int_equal(status, 2);
+	assert_non_null(strstr(text, "--force"));
+	free(text);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_size, 0);
+	/* also where kvstaged would refuse what would come */
+	text = output(&status,
+		      "kvstage-plan --force --call-timeout 2h --ini %s", path);
+	assert_int_equal(status, 2);
+	assert_non_null(strstr(text, "transfer.call_timeout"));
+	free(text);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_size, 0);
+	free(output(&status, "kvstage-plan --force --ini %s", path));
+	assert_int_equal(status, 0);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+	unlink(path);
+	/* and no file is left that it refuses, nor half a one */
+	free(output(&status, "kvstage-plan --remaining 24h --ini %s", path));
+	assert_int_equal(status, 2);
+	assert_int_equal(access(path, F_OK), -1);
+	snprintf(other, sizeof(other), "%s.new", path);
+	assert_int_equal(access(other, F_OK), -1);
+	free(output(&status, "kvstage-plan --force --ini /dev/null"));
+	assert_int_equal(status, 2);
 	text = output(&status,
 		      "kvstage-plan --call-timeout 30s --hicache 10GB --ini %s",
 		      path);
@@ -261,6 +389,16 @@ static void what_cannot_be(void **state)
 		"--horizon 1s",
 		"--token-bytes 1T",
 		"--hold 0",
+		"--trace /dev/null --rate 1",
+		"--trace /dev/null --p50 7000",
+		"--p99 90000 --trace /dev/null",
+		"--speed 2",
+		"--layers 61",
+		"--replicated",
+		"--page-size 64",
+		"--model glm-5 --token-bytes 70272",
+		"--token-bytes 70272 --model glm-5",
+		"--force",
 		"surplus",
 	};
 
@@ -269,7 +407,8 @@ static void what_cannot_be(void **state)
 		int status;
 		char *text = output(&status, "kvstage-plan %s", bad[i]);
 
-		if (status != 2 || !*text)
+		if (status != 2 || !*text ||
+		    (strstr(bad[i], "/dev/null") && !strstr(text, "not with")))
 			fail_msg("%s: %d: %s", bad[i], status, text);
 		free(text);
 	}
@@ -281,6 +420,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(within_a_tenth_of_the_benchmark),
 		cmocka_unit_test(and_with_another_model),
 		cmocka_unit_test(numbers_go_the_right_way),
+		cmocka_unit_test(any_rate),
+		cmocka_unit_test(too_large),
+		cmocka_unit_test(of_a_trace),
 		cmocka_unit_test(t_hold),
 		cmocka_unit_test(file_for_the_daemon),
 		cmocka_unit_test(what_cannot_be),
