@@ -3,8 +3,10 @@
  * Claim: 300 requests that finish while all are aborted end exactly once each,
  * as done or as aborted, and leave nothing (sgl-project/sglang#31965). The
  * sender's last words come from one thread, the engine commits and aborts on
- * another, the operator aborts on a third. KVS_TEST_ROUNDS rounds, 40 unless
- * told otherwise.
+ * another, the operator aborts on a third. In every other round the aborts wait
+ * for some rooms to be done, and the last few rooms for the aborts, so that
+ * rooms end in both ways however fast either side is. KVS_TEST_ROUNDS rounds,
+ * 40 unless told otherwise.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -17,6 +19,7 @@
 
 #define ROOMS 300u
 #define ROUNDS 40u
+#define LATE 10u /* rooms that wait for the aborts */
 
 static struct rig g[1];
 static struct pe e[1];
@@ -25,7 +28,7 @@ static struct pe_room r[ROOMS];
 static struct ps_room w[ROOMS];
 static bool claimed[ROOMS];
 static struct kvs_rng rng;
-static atomic_bool go, all_said;
+static atomic_bool go, all_said, aborting;
 static unsigned int n_claimed;
 static unsigned int both, done_rooms, aborted_rooms;
 
@@ -40,9 +43,12 @@ static void *say_last(void *arg)
 {
 	(void)arg;
 	wait_for_go();
-	for (uint32_t i = 0; i < ROOMS; i++)
+	for (uint32_t i = 0; i < ROOMS; i++) {
+		while (i == ROOMS - LATE && !atomic_load(&aborting))
+			;
 		if (ps_last(p, &w[i], w[i].bytes))
 			return w; /* an error */
+	}
 	atomic_store(&all_said, true);
 	return NULL;
 }
@@ -54,6 +60,8 @@ static void *operator_aborts(void *arg)
 
 	(void)arg;
 	wait_for_go();
+	while (!atomic_load(&aborting))
+		;
 	for (uint32_t i = ROOMS; i >= 3; i -= 3) {
 		ret = kvs_service_abort(g->svc, w[i - 1].grant.room);
 		if (ret && ret != -ENOENT && ret != -EALREADY)
@@ -77,12 +85,18 @@ static void claim_ready_ones(void)
 
 /* The engine's side: claims what is READY, and at some time aborts all, while
  * it claims on. */
-static void claim_and_abort(void)
+static void claim_and_abort(bool wait)
 {
-	uint64_t enough = kvs_rng_below(&rng, ROOMS);
+	uint64_t enough = 1 + kvs_rng_below(&rng, ROOMS - LATE);
+	uint64_t until = rig_until();
 
-	while (n_claimed < enough && !atomic_load(&all_said))
+	atomic_store(&aborting, !wait);
+	atomic_store(&go, true);
+	while (n_claimed < enough && (wait || !atomic_load(&all_said))) {
 		claim_ready_ones();
+		assert_true(kvs_clock_now(&kvs_clock_real) < until);
+	}
+	atomic_store(&aborting, true);
 	for (uint32_t i = 0; i < ROOMS; i++) {
 		claim_ready_ones();
 		assert_int_equal(pe_say(e, KVS_PACKET_ABORT, &r[i], 0), 0);
@@ -126,7 +140,7 @@ static void drink(void)
 		 m.keepalive.seq != seq);
 }
 
-static void one_round(uint64_t first)
+static void one_round(uint64_t first, bool wait)
 {
 	unsigned int done_before = done_rooms;
 	pthread_t sender, operator;
@@ -148,8 +162,7 @@ static void one_round(uint64_t first)
 	assert_int_equal(pthread_create(&sender, NULL, say_last, NULL), 0);
 	assert_int_equal(pthread_create(&operator, NULL, operator_aborts, NULL),
 			 0);
-	atomic_store(&go, true);
-	claim_and_abort();
+	claim_and_abort(wait);
 	assert_int_equal(pthread_join(sender, &err), 0);
 	assert_null(err);
 	assert_int_equal(pthread_join(operator, & err), 0);
@@ -178,7 +191,7 @@ static void ends_exactly_once(void **state)
 	pe_up(e, g->set.engine_socket, &ps_one_layer);
 	ps_up(p, g->port, "p", 0, 1, &ps_one_layer);
 	for (unsigned long n = 0; n < rounds; n++)
-		one_round(1 + n * ROOMS);
+		one_round(1 + n * ROOMS, n % 2);
 	rig_refresh(g);
 	print_message("# %lu rounds of %u: %u done, %u aborted, both in %u "
 		      "rounds\n",
