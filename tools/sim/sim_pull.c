@@ -17,6 +17,8 @@
 #include "rdma/loop_internal.h"
 #include "tools/sim/sim.h"
 
+#define SIM_PULL_TRIES 16
+
 struct sim_pull {
 	struct kvs_list node; /* on w->pulls */
 	struct sim *w;
@@ -32,6 +34,7 @@ struct sim_pull {
 	bool asked; /* the daemon has been */
 	bool told; /* how it ended is decided */
 	int status;
+	unsigned int tries; /* of closing the grant */
 	struct kvs_receive rx;
 	bool receiving;
 	struct kvs_read rd;
@@ -202,8 +205,11 @@ static void grant_closed(struct kvs_grant *g, int status,
 		p->g = NULL;
 		pull_put(p);
 	} else if (!kvs_timer_is_set(&p->act)) {
-		/* again, until it can be */
-		sim_act(p->w, &p->act, sim_patience(p->w));
+		/* Again, less and less often: the rank's own memory waits for
+		 * it, and nobody else. */
+		if (p->tries < SIM_PULL_TRIES)
+			p->tries++;
+		sim_act(p->w, &p->act, sim_patience(p->w) << p->tries);
 	}
 }
 
