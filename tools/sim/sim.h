@@ -222,7 +222,7 @@ struct sim_key {
 	uint64_t generation;
 	uint32_t rkey;
 };
-#define SIM_KEYS 256
+#define SIM_KEYS 8192 /* more than the chunks of a schedule */
 
 /* Who owns each granule of the pool, written down apart from the pool. */
 struct sim_shadow {

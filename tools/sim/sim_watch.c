@@ -181,9 +181,16 @@ void sim_placed(void *arg, const struct kvs_loop_placed *p)
 			     &reason) &&
 	    m.type == KVS_WIRE_CHUNK)
 		meant = m.chunk.generation;
-	for (uint32_t i = 0; p->remote && i < SIM_KEYS; i++)
-		if (w->key[i].rkey == p->remote->rkey)
-			meant = w->key[i].generation;
+	/* the latest first: it is one of those, as a rule */
+	for (uint32_t i = 0; p->remote && i < w->n_keys && i < SIM_KEYS; i++) {
+		const struct sim_key *k =
+			&w->key[(w->n_keys - 1 - i) % SIM_KEYS];
+
+		if (k->rkey != p->remote->rkey)
+			continue;
+		meant = k->generation;
+		break;
+	}
 	owner = w->shadow[off / SIM_GRANULE].generation;
 	if (!owner || owner != meant)
 		sim_fail(w,
