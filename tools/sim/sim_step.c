@@ -7,7 +7,7 @@
 
 #include "tools/sim/sim.h"
 
-#define SIM_STEPS_MAX 100000
+#define SIM_STEPS_MAX 1000000
 /* Virtual time for faults, and how long engines may take from then on. */
 #define SIM_FAULTS_MAX (3 * KVS_NSEC_PER_SEC)
 #define SIM_MERCY (1500 * SIM_MS)
