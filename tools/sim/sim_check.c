@@ -17,9 +17,9 @@ static uint64_t bound(const struct sim *w, const struct kvs_room *r)
 {
 	switch (r->state) {
 	case KVS_ROOM_WAITING:
-		/* its loan was called in, and then it was opened */
-		return (r->memory_at ? w->set.open_timeout : 0) +
-		       w->set.admission_timeout;
+		/* one whose loan was called in waits to be opened first */
+		return r->memory_at && !r->opened ? w->set.open_timeout
+						  : w->set.admission_timeout;
 	case KVS_ROOM_ADMITTED:
 		return w->set.open_timeout;
 	case KVS_ROOM_RECEIVING:
@@ -46,6 +46,16 @@ static bool unprovable(const struct kvs_room *r)
 	return r->copy.drain != NULL;
 }
 
+/* From when on that is counted. An OPEN that lay unread while the node's
+ * thread stood still begins the wait anew, however late it is read; a room is
+ * opened once. */
+static uint64_t since(const struct kvs_room *r)
+{
+	if (r->state == KVS_ROOM_WAITING && r->memory_at && r->opened)
+		return r->wait_at;
+	return r->since;
+}
+
 static void check_stuck(struct sim *w, const struct kvs_room *r)
 {
 	uint64_t most = bound(w, r);
@@ -57,7 +67,7 @@ static void check_stuck(struct sim *w, const struct kvs_room *r)
 			 (unsigned long long)r->id);
 	if (most == KVS_TIME_NEVER)
 		return;
-	if (sim_time(w) - r->since > most + SIM_MS)
+	if (sim_time(w) - since(r) > most + SIM_MS)
 		sim_fail(w, "room %llx is stuck in state %s",
 			 (unsigned long long)r->id,
 			 kvs_room_state_name[r->state]);
