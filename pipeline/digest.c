@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <assert.h>
 #include <errno.h>
-#include <isa-l/crc.h>
 #include <libdeflate.h>
 #include <pthread.h>
 #include <string.h>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 #include "lib/assert.h"
+#include "lib/crc32c.h"
 #include "pipeline/digest.h"
 
 /* Bits reversed: bit 31 is x^0, as CRC-32C has its bytes. */
@@ -61,44 +58,6 @@ static uint32_t crc_move(uint32_t crc, uint64_t after)
 		if (after & 255)
 			crc = crc_mul(crc, crc_power[j][after & 255]);
 	}
-	return crc;
-}
-
-/*
- * isa-l 2.30 comes back with the upper halves of the vector registers in use.
- * Until they are cleared every SSE instruction of the thread waits for them:
- * 0.2 us for each piece where this is left out.
- */
-#if defined(__x86_64__)
-__attribute__((target("avx"))) static void clear_upper_avx(void)
-{
-	_mm256_zeroupper();
-}
-
-static void clear_upper(void)
-{
-	if (__builtin_cpu_supports("avx"))
-		clear_upper_avx();
-}
-#else
-static void clear_upper(void)
-{
-}
-#endif
-
-/* isa-l inverts nothing and counts in int. */
-static uint32_t crc_bytes(uint32_t crc, const unsigned char *p, size_t len)
-{
-	const size_t most = 1u << 30;
-
-	while (len) {
-		size_t n = len < most ? len : most;
-
-		crc = crc32_iscsi((unsigned char *)(uintptr_t)p, (int)n, crc);
-		p += n;
-		len -= n;
-	}
-	clear_upper();
 	return crc;
 }
 
@@ -165,7 +124,7 @@ int kvs_digest_add(struct kvs_digest *d, uint64_t at, const void *bytes,
 	 * kvs_digest_value() adds what that leaves out */
 	switch (d->kind) {
 	case KVS_DIGEST_CRC32C:
-		d->run = crc_bytes(d->run, bytes, len);
+		d->run = kvs_crc32c_raw(d->run, bytes, len);
 		break;
 	case KVS_DIGEST_ADLER32:
 		d->run = libdeflate_adler32(d->run, bytes, len);
