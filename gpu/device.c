@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "gpu/device_internal.h"
+#include "gpu/shape.h"
 #include "lib/assert.h"
 
 enum kvs_backend {
@@ -115,17 +116,22 @@ int kvs_device_unregister_host(struct kvs_device *d, void *addr, uint64_t len)
 	return d->ops->unregister_host(d, addr, len);
 }
 
-static bool kvs_copy_run_ok(const struct kvs_copy_run *r)
+static bool kvs_copy_run_ok(const struct kvs_copy *c, size_t i)
 {
+	const struct kvs_copy_run *r = &c->runs[i];
+	struct kvs_copy_shape s = kvs_copy_shape_of(c, i);
 	uint64_t len;
 
 	if (!r->n)
 		return true;
 	if (!r->dev || !r->item_len)
 		return false;
-	if (__builtin_mul_overflow(r->item_len, r->n, &len))
+	if (__builtin_mul_overflow(r->item_len, r->n, &len) ||
+	    __builtin_mul_overflow(s.rows, s.row_len, &len) ||
+	    len != r->item_len)
 		return false;
-	return kvs_range_ok(r->host, len);
+	return kvs_copy_reach(s.host_item, r->n, s.host_row, &s, &len) &&
+	       kvs_range_ok(r->host, len);
 }
 
 int kvs_device_copy(struct kvs_device *d, struct kvs_copy *c)
@@ -138,7 +144,7 @@ int kvs_device_copy(struct kvs_device *d, struct kvs_copy *c)
 	if (c->n_runs && !c->runs)
 		return -EINVAL;
 	for (i = 0; i < c->n_runs; i++)
-		if (!kvs_copy_run_ok(&c->runs[i]))
+		if (!kvs_copy_run_ok(c, i))
 			return -EINVAL;
 	return d->ops->copy(d, c);
 }

@@ -42,17 +42,43 @@ struct kvs_copy_run {
 };
 
 /**
+ * struct kvs_copy_shape - a run whose items are rows that lie apart
+ *
+ * Byte k of row j of item i is at host + i * host_item + j * host_row + k and
+ * at dev + pages[i] * dev_item + j * dev_row + k: a slice of the heads of each
+ * token, or a buffer whose pages lie further apart than they are long. Of such
+ * a run item_len is rows * row_len, the bytes that are moved of an item. Rows
+ * do not overlap on the side that is written.
+ * @rows: rows of an item; 0: the run is plain, and the rest is not looked at
+ * @row_len: bytes
+ * @host_row: bytes from row to row on the host
+ * @dev_row: the same on the device
+ * @host_item: bytes from item to item on the host
+ * @dev_item: bytes from page to page on the device
+ */
+struct kvs_copy_shape {
+	uint64_t rows;
+	uint64_t row_len;
+	uint64_t host_row;
+	uint64_t dev_row;
+	uint64_t host_item;
+	uint64_t dev_item;
+};
+
+/**
  * struct kvs_copy - one asynchronous copy
  *
- * Memory is the caller's and stays untouched, runs and page lists included,
- * until the copy is complete.
+ * Memory is the caller's and stays untouched, runs, shapes and page lists
+ * included, until the copy is complete.
  * @runs, @n_runs, @dir: set by the caller
+ * @shapes: of each run; NULL: all are plain
  * @status: private; read through kvs_device_query()
  * @runs_done: private; read through kvs_device_progress()
  */
 struct kvs_copy {
 	const struct kvs_copy_run *runs;
 	size_t n_runs;
+	const struct kvs_copy_shape *shapes;
 	enum kvs_copy_dir dir;
 	_Atomic int status;
 	_Atomic size_t runs_done;
@@ -95,7 +121,7 @@ int kvs_device_unregister_host(struct kvs_device *d, void *addr, uint64_t len);
  *
  * Context: one submitting thread a device. Does not block.
  * Return: 0 (then query tells); -EINVAL (no such direction, a run without
- * memory or that overflows; soft: device addresses it did not allocate, host
+ * memory or that overflows, a shape whose rows are not its item; soft: device addresses it did not allocate, host
  * memory that lies partly in a registered range, or D2H to a read-only one);
  * or the device's sticky error. On an error nothing was started.
  */

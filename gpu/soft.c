@@ -29,6 +29,7 @@
 #include <time.h>
 
 #include "gpu/device_internal.h"
+#include "gpu/shape.h"
 #include "gpu/soft.h"
 #include "gpu/soft_internal.h"
 #include "lib/assert.h"
@@ -171,15 +172,38 @@ static void kvs_soft_move(struct kvs_soft *s, enum kvs_copy_dir dir, char *host,
 	}
 }
 
-/* The first @n items of a run, neighbours on the device in one go. */
-static void kvs_soft_move_run(struct kvs_soft *s, enum kvs_copy_dir dir,
-			      const struct kvs_copy_run *r, uint64_t n)
+/* Row by row: they are apart on one side at least. */
+static void kvs_soft_move_rows(struct kvs_soft *s, enum kvs_copy_dir dir,
+			       const struct kvs_copy_run *r,
+			       const struct kvs_copy_shape *shape, uint64_t n)
 {
+	uint64_t len = n * r->item_len;
+	uint64_t off;
+	uint64_t k;
+	char *host;
+	char *dev;
+
+	for (off = 0; off < len; off += k) {
+		k = kvs_copy_locate(r, shape, off, &host, &dev);
+		kvs_soft_move(s, dir, host, dev, k);
+	}
+}
+
+/* The first @n items of a run, neighbours on the device in one go. */
+static void kvs_soft_move_run(struct kvs_soft *s, const struct kvs_copy *c,
+			      size_t run, uint64_t n)
+{
+	const struct kvs_copy_run *r = &c->runs[run];
+	enum kvs_copy_dir dir = c->dir;
 	uint64_t i;
 	uint64_t k;
 
 	if (!n)
 		return;
+	if (c->shapes && c->shapes[run].rows) {
+		kvs_soft_move_rows(s, dir, r, &c->shapes[run], n);
+		return;
+	}
 	if (!r->pages) {
 		kvs_soft_move(s, dir, r->host, r->dev, n * r->item_len);
 		return;
@@ -238,12 +262,12 @@ static void kvs_soft_do(struct kvs_soft *s, struct kvs_copy *c)
 		return;
 	}
 	for (i = 0; i < n; i++) {
-		kvs_soft_move_run(s, c->dir, &c->runs[i], c->runs[i].n);
+		kvs_soft_move_run(s, c, i, c->runs[i].n);
 		kvs_soft_run_done(c, i + 1);
 	}
 	/* of an odd number of runs the middle one stops half-way too */
 	if (half && c->n_runs % 2)
-		kvs_soft_move_run(s, c->dir, &c->runs[n], c->runs[n].n / 2);
+		kvs_soft_move_run(s, c, n, c->runs[n].n / 2);
 	kvs_soft_finish(s, c, half ? -EIO : 0);
 }
 
@@ -424,19 +448,24 @@ static uint32_t kvs_soft_max_page(const uint32_t *pages, uint64_t n)
 }
 
 /* Does the run stay in memory the device may use that way? */
-static int kvs_soft_check_run(const struct kvs_soft *s, enum kvs_copy_dir dir,
-			      const struct kvs_copy_run *r, uint64_t items)
+static int kvs_soft_check_run(const struct kvs_soft *s,
+			      const struct kvs_copy *c, size_t i,
+			      uint64_t items)
 {
+	const struct kvs_copy_run *r = &c->runs[i];
+	struct kvs_copy_shape shape = kvs_copy_shape_of(c, i);
 	const struct kvs_span *span;
 	uint64_t len;
 
-	if (__builtin_mul_overflow(items, r->item_len, &len))
+	if (!kvs_copy_reach(shape.dev_item, items, shape.dev_row, &shape, &len))
 		return -EINVAL;
 	if (kvs_spans_find(&s->allocs, r->dev, len, &span) || !span)
 		return -EINVAL;
-	if (kvs_spans_find(&s->hosts, r->host, r->n * r->item_len, &span))
+	if (!kvs_copy_reach(shape.host_item, r->n, shape.host_row, &shape,
+			    &len) ||
+	    kvs_spans_find(&s->hosts, r->host, len, &span))
 		return -EINVAL;
-	if (span && span->read_only && dir == KVS_COPY_D2H)
+	if (span && span->read_only && c->dir == KVS_COPY_D2H)
 		return -EINVAL;
 	return 0;
 }
@@ -456,7 +485,7 @@ int kvs_soft_check(struct kvs_soft *s, const struct kvs_copy *c)
 		if (!run->n)
 			continue;
 		if (!run->pages) {
-			r = kvs_soft_check_run(s, c->dir, run, run->n);
+			r = kvs_soft_check_run(s, c, i, run->n);
 			continue;
 		}
 		/* the layers of a room use one list: look through it once */
@@ -465,7 +494,7 @@ int kvs_soft_check(struct kvs_soft *s, const struct kvs_copy *c)
 			n = run->n;
 			items = (uint64_t)kvs_soft_max_page(pages, n) + 1;
 		}
-		r = kvs_soft_check_run(s, c->dir, run, items);
+		r = kvs_soft_check_run(s, c, i, items);
 	}
 	(void)pthread_mutex_unlock(&s->lock);
 	return r;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gpu/shape.h"
 #include "gpu/soft_internal.h"
 #include "lib/assert.h"
 #include "lib/list.h"
@@ -227,9 +228,8 @@ static void move_nothing(struct kvs_soft *s, struct job *j, uint64_t n)
 
 static void move(struct kvs_soft *s, struct job *j, uint64_t n)
 {
+	struct kvs_copy_shape shape;
 	const struct kvs_copy_run *r;
-	uint64_t item;
-	uint64_t in;
 	uint64_t part;
 	char *host;
 	char *dev;
@@ -244,13 +244,10 @@ static void move(struct kvs_soft *s, struct job *j, uint64_t n)
 			pass_runs(j);
 			continue;
 		}
-		item = j->off / r->item_len;
-		in = j->off % r->item_len;
-		part = r->item_len - in < n ? r->item_len - in : n;
-		host = (char *)r->host + j->off;
-		if (r->pages)
-			item = r->pages[item];
-		dev = (char *)r->dev + item * r->item_len + in;
+		shape = kvs_copy_shape_of(j->c, j->run);
+		part = kvs_copy_locate(r, &shape, j->off, &host, &dev);
+		if (part > n)
+			part = n;
 		if (j->c->dir == KVS_COPY_H2D)
 			kvs_dma_move(dev, host, part);
 		else
