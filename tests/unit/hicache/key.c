@@ -25,8 +25,8 @@ static struct kvs_key_space plain;
 static int set_up(void **state)
 {
 	(void)state;
-	for (uint8_t i = 0; i < sizeof(layout.b); i++)
-		layout.b[i] = i;
+	for (unsigned int i = 0; i < sizeof(layout.b); i++)
+		layout.b[i] = (uint8_t)i;
 	return kvs_key_space_init(&plain, &layout, NULL, 0);
 }
 
@@ -46,7 +46,7 @@ static void test_values(void **state)
 	uint8_t hash[16];
 
 	(void)state;
-	for (uint8_t i = 0; i < sizeof(hash); i++)
+	for (unsigned int i = 0; i < sizeof(hash); i++)
 		hash[i] = (uint8_t)(0xa0 + i);
 	kvs_key_of_hash(&plain, hash, &k);
 	assert_key(&k, "aec7db7d29ddff536fd466ba9d95b902");
