@@ -3,15 +3,14 @@
  * kvstage-bench recv: how fast payloads arrive in a pool through the receive
  * path of the daemon, against a plain recv(MSG_WAITALL) loop on one
  * connection. The two take turns; each pair of runs gives a ratio; medians are
- * shown. With a checksum ours takes a turn without it as well. See bench_recv.h
- * for who is who.
+ * shown. With a checksum ours takes a turn without it as well. Over verbs the
+ * other one is ib_write_bw. See bench_recv.h for who is who.
  *
  * What canaries would cost a one-sided transport on the same pages is measured
- * beside it; TCP writes none.
+ * beside it; TCP writes none, verbs does.
  */
 #include "tools/bench_recv.h"
 
-#include <argp.h>
 #include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -30,39 +29,17 @@
 #include "lib/log.h"
 #include "lib/units.h"
 #include "pipeline/canary.h"
-#include "rdma/frame.h"
 #include "tools/bench.h"
 #include "tools/median.h"
 #include "tools/table.h"
 
-#define EXIT_USAGE 2
 #define EXIT_CANNOT 77
-#define LIST_MAX 16u
-#define REPEATS_MAX 999
-#define SECONDS_MAX 3600
-#define SIZE_MIN 4096
 #define ROOM_CHUNKS_MAX 1024
-#define POOL_SHARE 4 /* rooms that the pool holds */
+#define VERBS_PAGE 4096 /* bytes: what bench_recv_verbs.c asks for */
 #define CANARY_MAX (256ULL << 20) /* bytes that canaries are measured in */
 #define GIB (1ULL << 30)
 
-struct args {
-	uint64_t size[LIST_MAX];
-	unsigned int n_sizes;
-	uint64_t connections[LIST_MAX];
-	unsigned int n_connections;
-	double seconds;
-	uint64_t repeats;
-	uint64_t pool;
-	const char *pool_text; /* as it was given */
-	uint64_t item_len; /* of canaries; 0: the chunk's */
-	const char *engine;
-	const char *transport;
-	enum kvs_digest_kind checksum;
-	bool json;
-};
-
-/* Who takes a turn; the last two only with a checksum. */
+/* Who takes a turn; the last two only with a checksum, the last only on TCP. */
 enum side {
 	SIDE_OURS,
 	SIDE_PLAIN,
@@ -76,15 +53,18 @@ static const char *const side_name[SIDES] = { "ours", "baseline",
 					      "ours with kept checksums" };
 
 struct bench {
-	struct args args;
+	struct kvs_recv_args args;
 	pid_t sender;
 	int orders;
 	int listener;
 	uint16_t port;
-	struct kvs_region *ours;
+	struct kvs_region *ours; /* NULL over verbs: the daemon makes its own */
 	struct kvs_region *plain;
+	struct kvs_verbs_info device; /* over verbs */
+	double expect; /* GB/s of ours in its last run */
 	struct kvs_table *table; /* NULL with --json */
 	struct kvs_table *canaries; /* likewise */
+	struct kvs_table *messages; /* likewise; NULL on TCP */
 };
 
 void kvs_recv_rate_between(const struct kvs_recv_sample *a,
@@ -110,165 +90,51 @@ int kvs_recv_accept(int listener)
 	return fd < 0 ? -errno : fd;
 }
 
-/* ---- command line ---- */
-
-static const struct argp_option options[] = {
-	{ "size", 's', "LIST", 0, "Sizes of a chunk (default 1M,4M,16M)", 0 },
-	{ "connections", 'c', "LIST", 0,
-	  "Data connections of ours (default 1,2,4)", 0 },
-	{ "seconds", 't', "S", 0, "Length of one measurement (default 3)", 0 },
-	{ "repeats", 'n', "N", 0, "Pairs, odd (default 5)", 0 },
-	{ "engine", 'e', "NAME", 0, "How ours drives TCP: auto, uring, sock",
-	  0 },
-	{ "pool", 'p', "SIZE", 0, "Memory of each side (default 512M)", 0 },
-	{ "transport", 'T', "NAME", 0, "tcp (verbs is not built yet)", 0 },
-	{ "checksum", 'C', "NAME", 0,
-	  "Of each room of ours: none, crc32c, adler32", 0 },
-	{ "item-len", 'i', "SIZE", 0,
-	  "Page whose canaries are measured (default: the chunk)", 0 },
-	{ "json", 'j', NULL, 0, "One JSON object per size and count", 0 },
-	{ 0 }
-};
-
-static int parse_list(const char *arg, bool sizes, uint64_t lo, uint64_t hi,
-		      uint64_t v[LIST_MAX], unsigned int *ret_n)
-{
-	char buf[256], *save = NULL, *p;
-	unsigned int n = 0;
-
-	if (strlen(arg) >= sizeof(buf) || strstr(arg, ",,") || arg[0] == ',' ||
-	    (arg[0] && arg[strlen(arg) - 1] == ','))
-		return -EINVAL;
-	snprintf(buf, sizeof(buf), "%s", arg);
-	for (p = strtok_r(buf, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
-		if (n == LIST_MAX ||
-		    (sizes ? kvs_parse_size(p, &v[n])
-			   : kvs_parse_u64(p, &v[n])) ||
-		    v[n] < lo || v[n] > hi)
-			return -EINVAL;
-		n++;
-	}
-	*ret_n = n;
-	return n ? 0 : -EINVAL;
-}
-
-static void parse_seconds(const char *arg, double *ret,
-			  struct argp_state *state)
-{
-	char *end;
-	double v = strtod(arg, &end);
-
-	if (end == arg || *end || !(v >= 0.01 && v <= SECONDS_MAX))
-		argp_error(state, "--seconds %s: from 0.01 to %d", arg,
-			   SECONDS_MAX);
-	*ret = v;
-}
-
-static bool one_of(const char *arg, const char *const *names)
-{
-	for (; *names; names++)
-		if (!strcmp(arg, *names))
-			return true;
-	return false;
-}
-
-static void check_together(const struct args *a, struct argp_state *state)
-{
-	uint64_t max = 0;
-
-	for (unsigned int i = 0; i < a->n_sizes; i++)
-		if (a->size[i] > max)
-			max = a->size[i];
-	if (a->pool / POOL_SHARE < max)
-		argp_error(
-			state,
-			"--pool %s: must hold %d chunks of the largest --size: "
-			"at least %" PRIu64,
-			a->pool_text, POOL_SHARE, max * POOL_SHARE);
-}
-
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-	static const char *const engines[] = { "auto", "uring", "sock", NULL };
-	static const char *const transports[] = { "tcp", "verbs", NULL };
-	struct args *a = state->input;
-
-	switch (key) {
-	case 's':
-		if (parse_list(arg, true, SIZE_MIN,
-			       KVS_PAYLOAD_MAX / POOL_SHARE, a->size,
-			       &a->n_sizes))
-			argp_error(state,
-				   "--size %s: up to %u sizes from 4K to 256M",
-				   arg, LIST_MAX);
-		return 0;
-	case 'c':
-		if (parse_list(arg, false, 1, KVS_RECV_CONNECTIONS_MAX,
-			       a->connections, &a->n_connections))
-			argp_error(state,
-				   "--connections %s: up to %u counts from 1 "
-				   "to %u",
-				   arg, LIST_MAX, KVS_RECV_CONNECTIONS_MAX);
-		return 0;
-	case 't':
-		parse_seconds(arg, &a->seconds, state);
-		return 0;
-	case 'n':
-		if (kvs_parse_u64(arg, &a->repeats) || a->repeats % 2 == 0 ||
-		    a->repeats > REPEATS_MAX)
-			argp_error(state,
-				   "--repeats %s: an odd number up to %d", arg,
-				   REPEATS_MAX);
-		return 0;
-	case 'p':
-		if (kvs_parse_size(arg, &a->pool) || a->pool < SIZE_MIN ||
-		    a->pool > 1ULL << 40)
-			argp_error(state, "--pool %s: a size up to 1T", arg);
-		a->pool_text = arg;
-		a->pool -= a->pool % SIZE_MIN;
-		return 0;
-	case 'e':
-		if (!one_of(arg, engines))
-			argp_error(state, "--engine %s: auto, uring or sock",
-				   arg);
-		a->engine = arg;
-		return 0;
-	case 'T':
-		if (!one_of(arg, transports))
-			argp_error(state, "--transport %s: tcp or verbs", arg);
-		a->transport = arg;
-		return 0;
-	case 'C':
-		if (kvs_digest_kind_parse(arg, &a->checksum))
-			argp_error(state,
-				   "--checksum %s: none, crc32c or adler32",
-				   arg);
-		return 0;
-	case 'i':
-		if (kvs_parse_size(arg, &a->item_len) ||
-		    a->item_len < KVS_CANARY_LEN ||
-		    a->item_len > KVS_PAYLOAD_MAX / POOL_SHARE)
-			argp_error(state, "--item-len %s: from %d to 256M", arg,
-				   KVS_CANARY_LEN);
-		return 0;
-	case 'j':
-		a->json = true;
-		return 0;
-	case ARGP_KEY_END:
-		check_together(a, state);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
 /* ---- one size and count ---- */
 
 static uint32_t room_chunks(const struct bench *b, uint64_t size)
 {
-	uint64_t n = b->ours->size / POOL_SHARE / size;
+	uint64_t n = b->ours->size / KVS_RECV_POOL_SHARE / size;
 
 	return n > ROOM_CHUNKS_MAX ? ROOM_CHUNKS_MAX : (uint32_t)n;
+}
+
+static uint32_t verbs_item(const struct bench *b, uint64_t size)
+{
+	return (uint32_t)(b->args.item_len < size ? b->args.item_len : size);
+}
+
+/* Over verbs. */
+static uint32_t room_extents(const struct bench *b, uint64_t size)
+{
+	uint64_t n =
+		b->args.pool / KVS_RECV_POOL_SHARE / KVS_RECV_BUFFERS / size;
+
+	return n > ROOM_CHUNKS_MAX / KVS_RECV_BUFFERS
+		       ? ROOM_CHUNKS_MAX / KVS_RECV_BUFFERS
+		       : (uint32_t)n;
+}
+
+static uint64_t room_bytes(const struct bench *b, uint64_t size)
+{
+	return b->args.verbs ? room_extents(b, size) * KVS_RECV_BUFFERS * size
+			     : room_chunks(b, size) * size;
+}
+
+static enum kvs_digest_kind side_digest(const struct bench *b, enum side side)
+{
+	return side == SIDE_OURS || side == SIDE_KEPT ? b->args.checksum
+						      : KVS_DIGEST_NONE;
+}
+
+static int measure_side(const struct kvs_recv_run *run, enum side side,
+			struct kvs_recv_rate *ret, char *why, size_t len)
+{
+	if (side != SIDE_PLAIN)
+		return run->device ? kvs_recv_verbs(run, ret, why, len)
+				   : kvs_recv_ours(run, ret, why, len);
+	return run->device ? kvs_recv_write_bw(run, ret, why, len)
+			   : kvs_recv_plain(run, ret, why, len);
 }
 
 static int one_run(struct bench *b, enum side side, uint64_t size,
@@ -281,19 +147,26 @@ static int one_run(struct bench *b, enum side side, uint64_t size,
 		.seconds = b->args.seconds,
 		.engine = b->args.engine,
 		.region = ours ? b->ours : b->plain,
-		.chunks = room_chunks(b, size),
-		.digest = side == SIDE_OURS || side == SIDE_KEPT
-				  ? b->args.checksum
-				  : KVS_DIGEST_NONE,
+		.digest = side_digest(b, side),
 		.keep_digests = side == SIDE_KEPT,
 		.listener = b->listener,
 		.port = b->port,
 		.orders = b->orders,
 	};
 	char why[KVS_RECV_WHY_MAX] = "";
-	int r = ours ? kvs_recv_ours(&run, ret, why, sizeof(why))
-		     : kvs_recv_plain(&run, ret, why, sizeof(why));
+	int r;
 
+	if (b->args.verbs) {
+		run.device = &b->device;
+		run.pool = b->args.pool;
+		run.item_len = verbs_item(b, size);
+		run.chunks = (uint32_t)(size / run.item_len);
+		run.extents = room_extents(b, size);
+		run.expect = b->expect;
+	} else {
+		run.chunks = room_chunks(b, size);
+	}
+	r = measure_side(&run, side, ret, why, sizeof(why));
 	if (!r && !ret->bytes) {
 		snprintf(why, sizeof(why), "not one chunk in %g s",
 			 run.seconds);
@@ -302,6 +175,8 @@ static int one_run(struct bench *b, enum side side, uint64_t size,
 	if (r)
 		fprintf(stderr, "recv: %s: %s\n", side_name[side],
 			why[0] ? why : strerror(-r));
+	else if (ours)
+		b->expect = ret->gbps;
 	return r;
 }
 
@@ -317,12 +192,19 @@ struct result {
 	double receive_ratio; /* the same, of which the sender has no share */
 	uint64_t bytes; /* of the last run of ours */
 	char engine[32];
+	/* over verbs, of all runs of ours */
+	uint64_t rooms;
+	uint64_t writes;
+	uint64_t messages;
+	uint64_t copied; /* bytes */
 	struct kvs_canary_cost canary; /* its times are those of a GiB */
 	double canary_share; /* of the time that a GiB takes to arrive */
 };
 
 static uint32_t canary_item(const struct bench *b, uint64_t size)
 {
+	if (b->args.verbs)
+		return verbs_item(b, size);
 	return (uint32_t)(b->args.item_len ? b->args.item_len : size);
 }
 
@@ -330,7 +212,7 @@ static uint32_t canary_item(const struct bench *b, uint64_t size)
 static int measure_canaries(const struct bench *b, uint64_t size,
 			    struct result *m)
 {
-	uint64_t bytes = room_chunks(b, size) * size;
+	uint64_t bytes = room_bytes(b, size);
 	uint32_t item = canary_item(b, size);
 	size_t n = b->args.repeats;
 	double *v = calloc(2 * n, sizeof(*v));
@@ -362,15 +244,38 @@ static int measure_canaries(const struct bench *b, uint64_t size,
 	return r;
 }
 
+static double per_room(const struct result *m, uint64_t n)
+{
+	return m->rooms ? (double)n / (double)m->rooms : 0;
+}
+
+/* What a room is, and what its rank posted for it. */
+static void show_json_verbs(const struct bench *b, uint64_t size,
+			    const struct result *m)
+{
+	uint64_t runs = (uint64_t)room_extents(b, size) * KVS_RECV_BUFFERS;
+
+	printf(", \"device\": \"%s\", \"grant\": \"%s\", \"mtu\": %u, "
+	       "\"item_len\": %" PRIu32 ", \"room_bytes\": %" PRIu64
+	       ", \"room_pages\": %" PRIu64 ", \"room_runs\": %" PRIu64
+	       ", \"room_writes\": %g, \"room_messages\": %g, "
+	       "\"rooms\": %" PRIu64 ", \"copied_bytes\": %" PRIu64,
+	       b->device.device, b->device.grant, b->device.mtu,
+	       verbs_item(b, size), room_bytes(b, size),
+	       room_bytes(b, size) / verbs_item(b, size), runs,
+	       per_room(m, m->writes), per_room(m, m->messages), m->rooms,
+	       m->copied);
+}
+
 static void show_json(const struct bench *b, uint64_t size,
 		      uint64_t connections, const struct result *m)
 {
-	const struct args *a = &b->args;
+	const struct kvs_recv_args *a = &b->args;
 
 	printf("{\"bench\": \"recv\", \"size\": %" PRIu64
 	       ", \"connections\": %" PRIu64 ", \"transport\": \"%s\", "
-	       "\"checksum\": \"%s\", \"ours_gbps\": %.3f, "
-	       "\"baseline_gbps\": %.3f, \"ratio\": %.4f, "
+	       "\"checksum\": \"%s\", \"ours_gbps\": %.4f, "
+	       "\"baseline_gbps\": %.4f, \"ratio\": %.4f, "
 	       "\"repeats\": %" PRIu64 ", \"seconds\": %g, "
 	       "\"engine\": \"%s\", \"ours_cpus\": %.3f, "
 	       "\"baseline_cpus\": %.3f, \"bytes\": %" PRIu64 ", "
@@ -378,13 +283,17 @@ static void show_json(const struct bench *b, uint64_t size,
 	       size, connections, a->transport,
 	       kvs_digest_kind_name(a->checksum), m->ours, m->plain, m->ratio,
 	       a->repeats, a->seconds, m->engine, m->ours_cpus, m->plain_cpus,
-	       m->bytes, b->ours->size, b->ours->page_size);
+	       m->bytes, b->ours ? b->ours->size : a->pool,
+	       b->ours ? b->ours->page_size : VERBS_PAGE);
+	if (a->verbs)
+		show_json_verbs(b, size, m);
 	if (a->checksum != KVS_DIGEST_NONE)
-		printf(", \"none_gbps\": %.3f, \"checksum_ratio\": %.4f, "
-		       "\"receive_checksum_ratio\": %.4f, "
+		printf(", \"none_gbps\": %.4f, \"checksum_ratio\": %.4f",
+		       m->bare, m->checksum_ratio);
+	if (a->checksum != KVS_DIGEST_NONE && !a->verbs)
+		printf(", \"receive_checksum_ratio\": %.4f, "
 		       "\"wrong_checksums_caught\": %" PRIu64,
-		       m->bare, m->checksum_ratio, m->receive_ratio,
-		       2 * a->repeats);
+		       m->receive_ratio, 2 * a->repeats);
 	printf(", \"canary_item_len\": %" PRIu32 ", \"canary_items\": %" PRIu64
 	       ", \"canary_bytes\": %" PRIu64
 	       ", \"canary_write_ns_per_gib\": %" PRIu64
@@ -395,10 +304,28 @@ static void show_json(const struct bench *b, uint64_t size,
 	(void)fflush(stdout);
 }
 
+static void show_messages(const struct bench *b, uint64_t size,
+			  uint64_t connections, const struct result *m)
+{
+	char text[KVS_UNITS_BUF];
+
+	kvs_table_cell(b->messages, "%s", kvs_format_size(size, text));
+	kvs_table_cell(b->messages, "%" PRIu64, connections);
+	kvs_table_cell(b->messages, "%s", b->device.device);
+	kvs_table_cell(b->messages, "%s",
+		       kvs_format_size(room_bytes(b, size), text));
+	kvs_table_cell(b->messages, "%" PRIu64,
+		       room_bytes(b, size) / verbs_item(b, size));
+	kvs_table_cell(b->messages, "%" PRIu64,
+		       (uint64_t)room_extents(b, size) * KVS_RECV_BUFFERS);
+	kvs_table_cell(b->messages, "%.1f", per_room(m, m->writes));
+	kvs_table_cell(b->messages, "%.1f", per_room(m, m->messages));
+}
+
 static void show(const struct bench *b, uint64_t size, uint64_t connections,
 		 const struct result *m)
 {
-	const struct args *a = &b->args;
+	const struct kvs_recv_args *a = &b->args;
 	char text[KVS_UNITS_BUF];
 
 	if (!b->table) {
@@ -412,13 +339,16 @@ static void show(const struct bench *b, uint64_t size, uint64_t connections,
 	kvs_table_cell(b->table, "%.2f", m->ours);
 	kvs_table_cell(b->table, "%.2f", m->plain);
 	kvs_table_cell(b->table, "%.3f", m->ratio);
-	if (a->checksum != KVS_DIGEST_NONE) {
+	if (a->checksum != KVS_DIGEST_NONE)
 		kvs_table_cell(b->table, "%.3f", m->checksum_ratio);
+	if (a->checksum != KVS_DIGEST_NONE && !a->verbs)
 		kvs_table_cell(b->table, "%.3f", m->receive_ratio);
-	}
 	kvs_table_cell(b->table, "%" PRIu64, a->repeats);
 	kvs_table_cell(b->table, "%.2f", m->ours_cpus);
-	kvs_table_cell(b->table, "%.2f", m->plain_cpus);
+	if (a->verbs)
+		show_messages(b, size, connections, m);
+	else
+		kvs_table_cell(b->table, "%.2f", m->plain_cpus);
 	kvs_table_cell(b->canaries, "%s", kvs_format_size(size, text));
 	kvs_table_cell(b->canaries, "%" PRIu64, connections);
 	kvs_table_cell(b->canaries, "%" PRIu32, canary_item(b, size));
@@ -431,7 +361,9 @@ static void show(const struct bench *b, uint64_t size, uint64_t connections,
 static int take_turns(struct bench *b, uint64_t size, uint64_t connections,
 		      size_t i, struct kvs_recv_rate rate[SIDES])
 {
-	size_t n = b->args.checksum == KVS_DIGEST_NONE ? SIDE_BARE : SIDES;
+	size_t n = b->args.checksum == KVS_DIGEST_NONE ? SIDE_BARE
+		   : b->args.verbs		       ? SIDE_KEPT
+						       : SIDES;
 	char text[KVS_UNITS_BUF];
 	int r = 0;
 
@@ -444,17 +376,17 @@ static int take_turns(struct bench *b, uint64_t size, uint64_t connections,
 	if (r)
 		return r;
 	fprintf(stderr,
-		"recv: %s x %" PRIu64 ", pair %zu of %" PRIu64 ": ours %.2f, "
-		"baseline %.2f GB/s, ratio %.3f",
+		"recv: %s x %" PRIu64 ", pair %zu of %" PRIu64 ": ours %.3f, "
+		"baseline %.3f GB/s, ratio %.3f",
 		kvs_format_size(size, text), connections, i + 1,
 		b->args.repeats, rate[SIDE_OURS].gbps, rate[SIDE_PLAIN].gbps,
 		rate[SIDE_OURS].gbps / rate[SIDE_PLAIN].gbps);
-	if (n == SIDES)
-		fprintf(stderr,
-			"; without checksum %.2f, ratio %.3f, of the receiver "
-			"%.3f",
+	if (n > SIDE_BARE)
+		fprintf(stderr, "; without checksum %.3f, ratio %.3f",
 			rate[SIDE_BARE].gbps,
-			rate[SIDE_OURS].gbps / rate[SIDE_BARE].gbps,
+			rate[SIDE_OURS].gbps / rate[SIDE_BARE].gbps);
+	if (n == SIDES)
+		fprintf(stderr, ", of the receiver %.3f",
 			rate[SIDE_KEPT].gbps / rate[SIDE_BARE].gbps);
 	fputc('\n', stderr);
 	return 0;
@@ -487,6 +419,10 @@ static int measure(struct bench *b, uint64_t size, uint64_t connections)
 				rate[SIDE_KEPT].gbps / rate[SIDE_BARE].gbps;
 		}
 		m.bytes = rate[SIDE_OURS].bytes;
+		m.rooms += rate[SIDE_OURS].rooms;
+		m.writes += rate[SIDE_OURS].writes;
+		m.messages += rate[SIDE_OURS].messages;
+		m.copied += rate[SIDE_OURS].copied;
 		snprintf(m.engine, sizeof(m.engine), "%s",
 			 rate[SIDE_OURS].engine);
 	}
@@ -589,11 +525,13 @@ static int make_regions(struct bench *b, char *why, size_t len)
 
 static int measure_all(struct bench *b)
 {
-	const struct args *a = &b->args;
+	const struct kvs_recv_args *a = &b->args;
 	char why[KVS_REGION_ERR_MAX] = "";
-	int r = start_listener(b);
+	int r = 0;
 
-	if (!r)
+	if (!a->verbs)
+		r = start_listener(b);
+	if (!r && !a->verbs)
 		r = make_regions(b, why, sizeof(why));
 	if (r) {
 		fprintf(stderr, "recv: %s\n", why[0] ? why : strerror(-r));
@@ -609,30 +547,59 @@ static int measure_all(struct bench *b)
 	if (!b->table)
 		return 0;
 	r = kvs_table_print(b->table, stdout);
+	if (!r && b->messages) {
+		putchar('\n');
+		r = kvs_table_print(b->messages, stdout);
+	}
 	putchar('\n');
 	return r ? r : kvs_table_print(b->canaries, stdout);
 }
 
-static int not_built(const struct args *a)
+/* A device, and what to compare with. */
+static int look_for_verbs(struct bench *b)
 {
-	if (!strcmp(a->transport, "tcp"))
-		return 0;
-	fprintf(stderr, "recv: --transport %s: not built yet\n", a->transport);
-	return EXIT_CANNOT;
+	char why[KVS_RECV_WHY_MAX] = "";
+	int r = kvs_recv_device(b->args.device, &b->device, why, sizeof(why));
+
+	if (!r)
+		r = kvs_recv_write_bw_there(why, sizeof(why));
+	if (r)
+		fprintf(stderr, "recv: --transport verbs: %s\n",
+			why[0] ? why : strerror(-r));
+	else
+		fprintf(stderr,
+			"recv: %s port %u, %s, GID index %d, MTU %u, grants by "
+			"%s\n",
+			b->device.device, b->device.port, b->device.link,
+			b->device.gid_index, b->device.mtu, b->device.grant);
+	return r;
 }
 
 static int make_tables(struct bench *b)
 {
-	int r = kvs_table_create(
+	const char *head =
 		b->args.checksum == KVS_DIGEST_NONE
 			? "size connections engine checksum ours_gbps "
 			  "baseline_gbps ratio repeats ours_cpus baseline_cpus"
 			: "size connections engine checksum ours_gbps "
 			  "baseline_gbps ratio checksum_ratio "
 			  "receive_checksum_ratio repeats ours_cpus "
-			  "baseline_cpus",
-		&b->table);
+			  "baseline_cpus";
+	int r;
 
+	if (b->args.verbs)
+		head = b->args.checksum == KVS_DIGEST_NONE
+			       ? "size connections engine checksum ours_gbps "
+				 "baseline_gbps ratio repeats ours_cpus"
+			       : "size connections engine checksum ours_gbps "
+				 "baseline_gbps ratio checksum_ratio repeats "
+				 "ours_cpus";
+	r = kvs_table_create(head, &b->table);
+	if (!r && b->args.verbs)
+		r = kvs_table_create("size connections device room_bytes "
+				     "room_pages room_runs room_writes "
+				     "room_messages",
+				     &b->messages);
 	return r ? r
 		 : kvs_table_create("size connections canary_item_len "
 				    "canary_items canary_write_ns_per_gib "
@@ -642,43 +609,23 @@ static int make_tables(struct bench *b)
 
 int kvs_bench_recv(int argc, char **argv)
 {
-	const struct argp argp = {
-		.options = options,
-		.parser = parse,
-		.doc = "How fast payloads arrive in a pool, against a plain "
-		       "recv(MSG_WAITALL) loop on one connection.",
-	};
 	struct bench b = {
-		.args = {
-			.size = { 1ULL << 20, 4ULL << 20, 16ULL << 20 },
-			.n_sizes = 3,
-			.connections = { 1, 2, 4 },
-			.n_connections = 3,
-			.seconds = 3,
-			.repeats = 5,
-			.pool = 512ULL << 20,
-			.pool_text = "512M",
-			.engine = "auto",
-			.transport = "tcp",
-			.checksum = KVS_DIGEST_NONE,
-		},
 		.orders = -1,
 		.listener = -1,
 	};
-	int r;
+	int r = 0;
 
-	argp_err_exit_status = EXIT_USAGE;
-	argp_parse(&argp, argc, argv, 0, NULL, &b.args);
-	r = not_built(&b.args);
-	if (r)
-		return r;
+	kvs_recv_parse(argc, argv, &b.args);
 	kvs_log_set_level(KVS_LOG_WARN);
+	/* before any thread exists here: the other is a whole process */
 	r = start_sender(&b);
-	if (!r && !b.args.json)
-		r = make_tables(&b);
 	if (r)
 		fprintf(stderr, "recv: %s\n", strerror(-r));
-	else
+	if (!r && b.args.verbs)
+		r = look_for_verbs(&b);
+	if (!r && !b.args.json)
+		r = make_tables(&b);
+	if (!r)
 		r = measure_all(&b);
 	if (b.orders >= 0)
 		close(b.orders);
@@ -690,5 +637,6 @@ int kvs_bench_recv(int argc, char **argv)
 	kvs_region_destroy(b.plain);
 	kvs_table_destroy(b.table);
 	kvs_table_destroy(b.canaries);
+	kvs_table_destroy(b.messages);
 	return r == -EOPNOTSUPP ? EXIT_CANNOT : r ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -416,6 +416,9 @@ int kvs_recv_sender(int orders)
 		if (o.op == KVS_RECV_STOP) {
 			end(s);
 			o.op = KVS_RECV_STOPPED;
+		} else if (o.verbs) {
+			o.err = -kvs_recv_rank(orders, &o);
+			o.op = o.err ? KVS_RECV_BROKEN : KVS_RECV_STOPPED;
 		} else {
 			s->start = o;
 			o.err = -begin(s);

@@ -5,14 +5,16 @@
  * nothing else on stdout; bytes and rooms were really moved; rooms ended in
  * mid-transfer give their memory back as they must; without --json a table
  * comes. Wrong arguments end with 2 and a usage message that names
- * them, what is not built with 77 and the reason. No rate is asserted.
+ * them, what cannot be had here with 77 and the reason. No rate is asserted.
  *
  * The first argument is the program.
  */
 #include "tests/e2e/bench_rig.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +62,13 @@ static void test_usage(void **state)
 		{ "recv --item-len 1G", "--item-len" },
 		{ "recv --engine epoll", "--engine" },
 		{ "recv --size 16M --pool 32M", "--pool" },
+		{ "recv --device mlx5_0", "--device" },
+		{ "recv --transport verbs --device a,b", "--device" },
+		{ "recv --transport verbs --size 1M --pool 4M", "--pool" },
+		{ "recv --transport verbs --size 100000 --item-len 4K",
+		  "--item-len" },
+		{ "recv --transport verbs --size 1M --item-len 16",
+		  "--item-len" },
 		{ "abort --count 0", "--count" },
 		{ "abort --count -1", "--count" },
 		{ "abort --writer mute", "--writer" },
@@ -90,12 +99,28 @@ static void test_usage(void **state)
 	}
 }
 
-static void test_not_built(void **state)
+/* With a device, and with ib_write_bw, it is tests/vm/recv.sh. */
+static void test_no_verbs(void **state)
 {
+	char *path = strdup(getenv("PATH"));
+	DIR *d = opendir("/sys/class/infiniband");
+	const struct dirent *e;
+	bool any = false;
+
 	(void)state;
+	while (d && (e = readdir(d)))
+		any |= e->d_name[0] != '.';
+	if (d)
+		closedir(d);
+	/* nothing to compare with, whatever else there is */
+	assert_int_equal(setenv("PATH", "/nowhere", 1), 0);
 	assert_int_equal(run("recv --json --transport verbs"), 77);
+	assert_int_equal(setenv("PATH", path, 1), 0);
+	free(path);
 	assert_string_equal(out, "");
-	assert_non_null(strstr(err, "verbs: not built yet"));
+	assert_non_null(strstr(err, "recv: --transport verbs: "));
+	if (!any)
+		assert_non_null(strstr(err, "verbs: no verbs device"));
 }
 
 static void test_pool(void **state)
@@ -362,7 +387,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_help),
 		cmocka_unit_test(test_usage),
-		cmocka_unit_test(test_not_built),
+		cmocka_unit_test(test_no_verbs),
 		cmocka_unit_test(test_abort_acks),
 		cmocka_unit_test(test_abort_killed),
 		cmocka_unit_test(test_abort_stalled),
