@@ -10,7 +10,8 @@
  *   engine                                   daemon
  *   ATTACH + pidfd ------------------------>
  *          <---------- ATTACHED + descriptors (status page, pools)
- *   ADMIT --------------------------------->  status word moves
+ *   ADMIT --------------------------------->  status word moves; in a group
+ *                                             the second one joins the room
  *          <------------ READY (extents)      then the word says READY
  *          <------------ FAILED (err, text)   then the word says FAILED
  *   COMMIT -------------------------------->  word says COMMITTING
@@ -34,7 +35,7 @@
 #include "pipeline/geometry.h"
 
 #define KVS_ATTACH_MAGIC 0x4b565341u
-#define KVS_ATTACH_VERSION 2
+#define KVS_ATTACH_VERSION 3
 #define KVS_ENGINE_NAME 64
 #define KVS_ATTACH_POOLS_MAX 32
 #define KVS_PACKET_MAX 65536
@@ -65,6 +66,9 @@ struct kvs_packet_attach {
 	int32_t node; /* -1: daemon's choice */
 	char name[KVS_ENGINE_NAME];
 	char pci[16];
+	char group[KVS_ENGINE_NAME]; /* "": alone */
+	uint32_t rank; /* in the group; 0 without */
+	uint32_t n_ranks; /* of the group; 0 without */
 	uint32_t page_size;
 	uint32_t dtype;
 	uint32_t aux_max;

@@ -11,11 +11,22 @@ int kvs_directory_add(struct kvs_front *f, const struct kvs_room_request *q,
 		      uint32_t node)
 {
 	struct kvs_entry *e =
-		calloc(1, sizeof(*e) + q->n_ranks * sizeof(e->ranks[0]));
+		calloc(1, sizeof(*e) + q->n_ranks * sizeof(e->ranks[0]) +
+				  q->n_members * sizeof(e->members[0]));
 	int ret;
 
 	if (!e)
 		return -ENOMEM;
+	e->members = (struct kvs_entry_member *)(e->ranks + q->n_ranks);
+	e->n_members = q->n_members;
+	for (uint32_t i = 0; i < q->n_members; i++) {
+		e->members[i].engine = q->members[i];
+		e->members[i].slot = q->members[i] == q->engine ? q->slot
+								: KVS_SLOT_NONE;
+	}
+	e->tokens = q->tokens;
+	e->aux_len = q->aux_len;
+	e->flags = q->health ? KVS_ADMIT_HEALTH : 0;
 	e->room = q->room;
 	e->generation = q->generation;
 	e->engine = q->engine;
@@ -59,11 +70,12 @@ static void remember_ended(struct kvs_front *f, const struct kvs_entry *e,
 	f->ended_next = (f->ended_next + 1) % f->ended_max;
 }
 
-int kvs_directory_ended(struct kvs_front *f, const struct kvs_msg_open *m)
+int kvs_directory_ended(struct kvs_front *f, uint64_t room,
+			const unsigned char nonce[16])
 {
-	const struct kvs_ended *n = kvs_u64map_get(&f->ended, m->room);
+	const struct kvs_ended *n = kvs_u64map_get(&f->ended, room);
 
-	if (!n || memcmp(n->nonce, m->nonce, sizeof(n->nonce)) != 0)
+	if (!n || memcmp(n->nonce, nonce, sizeof(n->nonce)) != 0)
 		return 0;
 	return n->err;
 }

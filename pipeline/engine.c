@@ -40,6 +40,17 @@ static int attach_opts(const struct kvs_engine_opts *o, char *err,
 		snprintf(err, errlen, "pci: %s is not a PCI address", o->pci);
 		return -EINVAL;
 	}
+	if (o->group && (!*o->group || strlen(o->group) >= KVS_ENGINE_NAME)) {
+		snprintf(err, errlen, "group: not 1 to %d bytes",
+			 KVS_ENGINE_NAME - 1);
+		return -EINVAL;
+	}
+	if (o->group && (!o->n_ranks || o->n_ranks > KVS_GROUP_MAX ||
+			 o->rank >= o->n_ranks)) {
+		snprintf(err, errlen, "group: rank %u of %u, at most %d ranks",
+			 o->rank, o->n_ranks, KVS_GROUP_MAX);
+		return -EINVAL;
+	}
 	return kvs_layout_check(o->layout, err, errlen);
 }
 
@@ -117,6 +128,7 @@ int kvs_eng_new(const struct kvs_engine_opts *o, struct kvs_engine **ret,
 	}
 	e->magic = ENGINE_MAGIC;
 	e->fd = -1;
+	e->grouped = o->group && o->n_ranks > 1;
 	kvs_list_init(&e->active);
 	kvs_list_init(&e->lingering);
 	kvs_list_init(&e->out);

@@ -168,6 +168,11 @@ struct kvs_packet_attach *kvs_eng_offer(const struct kvs_engine *e,
 	p->node = o->node;
 	snprintf(p->name, sizeof(p->name), "%s", o->name ? o->name : "engine");
 	snprintf(p->pci, sizeof(p->pci), "%s", o->pci ? o->pci : "");
+	if (o->group) {
+		snprintf(p->group, sizeof(p->group), "%s", o->group);
+		p->rank = o->rank;
+		p->n_ranks = o->n_ranks;
+	}
 	p->page_size = l->page_size;
 	p->dtype = l->dtype;
 	p->aux_max = l->aux_max;

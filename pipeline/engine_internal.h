@@ -133,6 +133,7 @@ struct kvs_engine {
 	int fds[1 + KVS_ATTACH_POOLS_MAX]; /* came with the packet in buf */
 	unsigned int n_fds;
 	bool gone; /* the daemon, or the connection to it */
+	bool grouped; /* there are other ranks that have our rooms */
 	struct kvs_layout *layout;
 	uint32_t fixed_buffers; /* of the layout, not paged */
 	uint32_t *order; /* its buffers by layer, then kind: of the copies */

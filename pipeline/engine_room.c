@@ -241,9 +241,11 @@ int kvs_engine_abort(struct kvs_engine *e, const kvs_handle *h)
 		return 0;
 	if (r->phase == KVS_ENG_PHASE_COPYING)
 		(void)kvs_eng_advance(e, r);
-	/* COPIED: its bytes are on the device, too late. */
+	/* COPIED: its bytes are on the device, too late; unless other ranks
+	 * still wait for theirs. */
 	if (e->local[r->slot] == KVS_ENG_FAILED ||
-	    r->phase == KVS_ENG_PHASE_COPIED || kvs_eng_room_final(e, r))
+	    (r->phase == KVS_ENG_PHASE_COPIED && !e->grouped) ||
+	    kvs_eng_room_final(e, r))
 		return -EALREADY;
 	r->aborted = true;
 	kvs_eng_room_fail(e, r, ECANCELED, "aborted by the engine");

@@ -3,7 +3,8 @@
  * DOC: front
  *
  * The daemon's front thread: control connections of senders (front_session.c,
- * front_control.c, front_auth.c), sockets of engines (front_engine.c, front_attach.c), and
+ * front_control.c, front_auth.c), sockets of engines (front_engine.c,
+ * front_attach.c, front_group.c), and
  * the directory that says which room id is live, on which node and for whom
  * (directory.c). It owns no memory of rooms: it checks, routes and posts.
  *
@@ -26,6 +27,12 @@
 #define KVS_NODE_MASK ((1u << KVS_NODE_BITS) - 1)
 static_assert(KVS_NODES_MAX <= 1 << KVS_NODE_BITS, "a node fits the id");
 
+/* An engine that a room is received for. */
+struct kvs_entry_member {
+	uint32_t engine; /* this attachment of its rank, and no later one */
+	uint32_t slot; /* KVS_SLOT_NONE: it has not admitted the room yet */
+};
+
 /* A live room, by its id. */
 struct kvs_entry {
 	uint64_t room;
@@ -35,6 +42,11 @@ struct kvs_entry {
 	unsigned char nonce[16];
 	char peer[KVS_PEER_NAME];
 	bool aborted; /* by the operator; its node has been told */
+	uint32_t n_members; /* 0: no group */
+	struct kvs_entry_member *members; /* behind the ranks */
+	uint64_t tokens; /* what the first of them asked for */
+	uint32_t aux_len;
+	uint32_t flags;
 	uint32_t n_ranks;
 	struct kvs_rank_slice ranks[];
 };
@@ -172,6 +184,9 @@ struct kvs_front_engine {
 	bool dead; /* freed at the end of the turn */
 	struct kvs_timer handshake; /* after its loss: how long it lingers */
 	char name[KVS_ENGINE_NAME];
+	char group[KVS_ENGINE_NAME]; /* "": alone */
+	uint32_t rank; /* in the group */
+	uint32_t n_ranks; /* of the group */
 	struct kvs_layout *layout;
 	uint32_t home; /* node index its rooms go to */
 	_Atomic uint64_t *words; /* n_slots of the status page */
@@ -355,6 +370,26 @@ void kvs_front_engine_packet(struct kvs_front_engine *e, const void *buf,
 /* front_attach.c: the first packet */
 void kvs_front_attach(struct kvs_front_engine *e, const void *buf, size_t len);
 
+/* front_group.c: ranks of one engine, and their rooms */
+/* May it attach as the rank that it says? 0; -EEXIST, -EPROTOTYPE, @err. */
+int kvs_front_group_check(const struct kvs_front_engine *e, char *err,
+			  size_t errlen);
+/* The numbers of all ranks, if they are attached: how many; -EAGAIN, @err. */
+int kvs_front_group_members(const struct kvs_front_engine *e,
+			    uint32_t ret[KVS_GROUP_MAX], char *err,
+			    size_t errlen);
+/**
+ * kvs_front_group_join() - an engine admits a room that is there
+ * @e: engine
+ * @x: the room that has the id
+ * @p: what it asks for
+ * Return: 0; -EEXIST the room is not its own, or it has a handle of it; -EINVAL
+ * it asks for something else than the first did; -ENOMEM; with @err.
+ */
+int kvs_front_group_join(struct kvs_front_engine *e, struct kvs_entry *x,
+			 const struct kvs_packet_admit *p, char *err,
+			 size_t errlen);
+
 /* directory.c: live room ids and OPENs that wait for one */
 int kvs_directory_add(struct kvs_front *f, const struct kvs_room_request *q,
 		      uint32_t node);
@@ -364,7 +399,8 @@ void kvs_directory_end(struct kvs_front *f, uint64_t room, uint64_t generation,
 		       int err);
 /* Did this very attempt fail lately? Its positive errno, or 0. Without a
  * nonce an attempt cannot be told from the next one: 0. */
-int kvs_directory_ended(struct kvs_front *f, const struct kvs_msg_open *m);
+int kvs_directory_ended(struct kvs_front *f, uint64_t room,
+			const unsigned char nonce[16]);
 int kvs_park(struct kvs_session *s, const struct kvs_msg_open *m);
 void kvs_unpark(struct kvs_parked *p);
 /* The session's OPEN of the room is no more wanted. With a nonce the refusal

@@ -55,6 +55,37 @@ static int attach_layout(struct kvs_front_engine *e,
 	return kvs_layout_dup(&l, &e->layout);
 }
 
+static int attach_group(struct kvs_front_engine *e,
+			const struct kvs_packet_attach *a, char *err,
+			size_t errlen)
+{
+	char group[KVS_ENGINE_NAME];
+
+	if (!*a->group) {
+		if (!a->rank && !a->n_ranks)
+			return 0;
+		snprintf(err, errlen, "group: none, but rank %u of %u", a->rank,
+			 a->n_ranks);
+		return -EINVAL;
+	}
+	kvs_wire_text_put(group, sizeof(group), a->group);
+	if (strcmp(group, a->group) != 0) {
+		snprintf(err, errlen,
+			 "group: has control characters or is not UTF-8");
+		return -EINVAL;
+	}
+	if (!a->n_ranks || a->n_ranks > KVS_GROUP_MAX ||
+	    a->rank >= a->n_ranks) {
+		snprintf(err, errlen, "group %s: rank %u of %u, at most %d",
+			 group, a->rank, a->n_ranks, KVS_GROUP_MAX);
+		return -EINVAL;
+	}
+	memcpy(e->group, group, sizeof(e->group));
+	e->rank = a->rank;
+	e->n_ranks = a->n_ranks;
+	return kvs_front_group_check(e, err, errlen);
+}
+
 /*
  * The node asked for must have a pool; next to the GPU there may be none, and
  * then the nearest one serves.
@@ -139,6 +170,7 @@ static int attach_check(struct kvs_front_engine *e,
 	snprintf(err, errlen, "out of memory");
 	if (len < sizeof(*a) || a->h.type != KVS_PACKET_ATTACH ||
 	    !memchr(a->name, 0, sizeof(a->name)) ||
+	    !memchr(a->group, 0, sizeof(a->group)) ||
 	    !memchr(a->pci, 0, sizeof(a->pci))) {
 		snprintf(err, errlen, "malformed ATTACH");
 		return -EPROTO;
@@ -167,6 +199,9 @@ static int attach_check(struct kvs_front_engine *e,
 		return -EAGAIN;
 	}
 	ret = attach_layout(e, a, len, err, errlen);
+	if (ret)
+		return ret;
+	ret = attach_group(e, a, err, errlen);
 	if (ret)
 		return ret;
 	ret = attach_home(e, a->node, a->pci, err, errlen);

@@ -27,7 +27,7 @@ static int control_open(struct kvs_session *s, const struct kvs_msg_open *m)
 				   "the generation is that of another attempt");
 		return 0;
 	}
-	ret = kvs_directory_ended(s->f, m);
+	ret = kvs_directory_ended(s->f, m->room, m->nonce);
 	if (ret) {
 		kvs_session_refuse(s, m, 0, ret, "this attempt has ended");
 		return 0;

@@ -64,6 +64,8 @@ static const char *admit_invalid(const struct kvs_front_engine *e,
 	    !memcmp(p->nonce, none, sizeof(p->nonce)))
 		return "nonce: none, and auth.room_token = required asks for "
 		       "one";
+	if (e->n_ranks > 1 && !memcmp(p->nonce, none, sizeof(p->nonce)))
+		return "nonce: none, and a group of several ranks asks for one";
 	kvs_wire_text_put(clean, sizeof(clean), p->peer);
 	if (strcmp(clean, p->peer))
 		return "peer: has control characters or is not UTF-8";
@@ -102,12 +104,36 @@ static int admit_limits(const struct kvs_front_engine *e, uint64_t tokens,
 	return -E2BIG;
 }
 
+/*
+ * One of a group admits: the room is there and gets one more handle (0), or is
+ * made for all its ranks: how many. -errno with @text.
+ */
+static int admit_group(struct kvs_front_engine *e,
+		       const struct kvs_packet_admit *p,
+		       uint32_t members[KVS_GROUP_MAX], char *text, size_t len)
+{
+	struct kvs_entry *x = kvs_directory_get(e->f, p->room);
+	int err;
+
+	if (x)
+		return kvs_front_group_join(e, x, p, text, len);
+	/* For others of the group it may have ended; it must not begin anew
+	 * for this one alone. */
+	err = kvs_directory_ended(e->f, p->room, p->nonce);
+	if (err) {
+		snprintf(text, len, "this attempt has ended");
+		return -err;
+	}
+	return kvs_front_group_members(e, members, text, len);
+}
+
 static void packet_admit(struct kvs_front_engine *e,
 			 const struct kvs_packet_admit *p, size_t len)
 {
 	struct kvs_front *f = e->f;
+	uint32_t members[KVS_GROUP_MAX];
 	struct kvs_room_request q = { 0 };
-	char text[128];
+	char text[256];
 	const char *why;
 	int node, ret;
 
@@ -144,6 +170,19 @@ static void packet_admit(struct kvs_front_engine *e,
 		admit_refuse(e, p, q.generation, KVS_ADMIT_BUSY, ESHUTDOWN,
 			     "the daemon is going down");
 		return;
+	}
+	if (*e->group) {
+		ret = admit_group(e, p, members, text, sizeof(text));
+		if (ret < 0)
+			admit_refuse(e, p, q.generation,
+				     ret == -EEXIST   ? KVS_ADMIT_DUPLICATE
+				     : ret == -EINVAL ? KVS_ADMIT_INVALID
+						      : KVS_ADMIT_BUSY,
+				     -ret, text);
+		if (ret <= 0)
+			return;
+		q.members = members;
+		q.n_members = (uint32_t)ret;
 	}
 	q.room = p->room;
 	q.engine = e->number;

@@ -112,6 +112,8 @@ int kvs_node_session_add(struct kvs_node *n, uint64_t id, const char *peer,
 int kvs_node_session_lost(struct kvs_node *n, uint64_t id, int err,
 			  const char *why);
 int kvs_node_admit(struct kvs_node *n, const struct kvs_room_request *q);
+int kvs_node_join(struct kvs_node *n, uint64_t generation, uint32_t engine,
+		  uint32_t slot);
 int kvs_node_open(struct kvs_node *n, uint64_t session, uint64_t generation,
 		  const struct kvs_msg_open *m);
 int kvs_node_message(struct kvs_node *n, uint64_t session,

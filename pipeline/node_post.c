@@ -30,14 +30,13 @@ struct node_post {
 		struct kvs_packet_room packet;
 		struct kvs_room_request request;
 	};
-	struct kvs_rank_slice ranks[]; /* of request */
+	struct kvs_rank_slice ranks[]; /* of request; then its members */
 };
 
 static struct node_post *post_new(void (*run)(struct kvs_post *p, void *ctx),
-				  uint32_t n_ranks)
+				  size_t tail)
 {
-	struct node_post *p =
-		calloc(1, sizeof(*p) + n_ranks * sizeof(p->ranks[0]));
+	struct node_post *p = calloc(1, sizeof(*p) + tail);
 
 	if (p)
 		p->post.run = run;
@@ -162,13 +161,42 @@ static void run_admit(struct kvs_post *post, void *ctx)
 
 int kvs_node_admit(struct kvs_node *n, const struct kvs_room_request *q)
 {
-	struct node_post *p = post_new(run_admit, q->n_ranks);
+	size_t ranks = q->n_ranks * sizeof(q->ranks[0]);
+	size_t members = q->n_members * sizeof(q->members[0]);
+	struct node_post *p = post_new(run_admit, ranks + members);
+	uint32_t *to;
 
 	if (!p)
 		return -ENOMEM;
 	p->request = *q;
-	memcpy(p->ranks, q->ranks, q->n_ranks * sizeof(p->ranks[0]));
+	memcpy(p->ranks, q->ranks, ranks);
 	p->request.ranks = p->ranks;
+	to = (uint32_t *)(p->ranks + q->n_ranks);
+	if (q->n_members)
+		memcpy(to, q->members, members);
+	p->request.members = to;
+	return post_send(n, p);
+}
+
+static void run_join(struct kvs_post *post, void *ctx)
+{
+	struct node_post *p = to_post(post);
+	struct kvs_node *n = ctx;
+
+	kvs_worker_join(n->worker, p->id, p->number, (uint32_t)p->caps);
+	free(p);
+}
+
+int kvs_node_join(struct kvs_node *n, uint64_t generation, uint32_t engine,
+		  uint32_t slot)
+{
+	struct node_post *p = post_new(run_join, 0);
+
+	if (!p)
+		return -ENOMEM;
+	p->id = generation;
+	p->number = engine;
+	p->caps = slot;
 	return post_send(n, p);
 }
 

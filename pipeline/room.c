@@ -37,37 +37,12 @@ static const unsigned int room_edges[] = {
 static_assert(KVS_ARRAY_SIZE(room_edges) == KVS_ROOM_STATE_MAX,
 	      "every state has its edges");
 
-/* What the engine sees. */
-static const enum kvs_status room_status[] = {
-	[KVS_ROOM_WAITING] = KVS_STATUS_WAITING,
-	[KVS_ROOM_ADMITTED] = KVS_STATUS_ADMITTED,
-	[KVS_ROOM_RECEIVING] = KVS_STATUS_RECEIVING,
-	[KVS_ROOM_SEALING] = KVS_STATUS_SEALING,
-	[KVS_ROOM_READY] = KVS_STATUS_READY,
-	[KVS_ROOM_COMMITTING] = KVS_STATUS_COMMITTING,
-	[KVS_ROOM_DONE] = KVS_STATUS_DONE,
-	[KVS_ROOM_DRAINING] = KVS_STATUS_FAILED,
-	[KVS_ROOM_QUARANTINED] = KVS_STATUS_FAILED,
-	[KVS_ROOM_FREE] = KVS_STATUS_FAILED,
-};
-static_assert(KVS_ARRAY_SIZE(room_status) == KVS_ROOM_STATE_MAX,
-	      "every state has a status");
-
 /* The one place where a room's state changes. */
 void kvs_room_move(struct kvs_room *r, enum kvs_room_state to)
 {
 	KVS_ASSERT(room_edges[r->state] & (1u << to));
 	r->state = to;
 	r->since = kvs_clock_now(r->w->clock);
-}
-
-void kvs_room_tell_status(struct kvs_room *r)
-{
-	if (r->engine->gone)
-		return;
-	r->w->o.out->to_engine(
-		r->w->o.arg, r->engine->number, r->slot,
-		KVS_WORD(r->generation, 0, room_status[r->state]), NULL, 0);
 }
 
 void kvs_room_deadline(struct kvs_room *r, uint64_t after)
@@ -138,14 +113,13 @@ static void room_deadline_fired(struct kvs_timer *t)
 		room_receiving_too_long(r);
 		break;
 	case KVS_ROOM_READY:
-		kvs_room_fail(r, KVS_CAUSE_CLAIM_TIMEOUT, ETIME,
-			      "not committed within claim.timeout");
+	case KVS_ROOM_COMMITTING:
+		kvs_room_claim_too_late(r);
 		break;
 	case KVS_ROOM_DRAINING:
 	case KVS_ROOM_QUARANTINED:
 		kvs_room_ask_again(r);
 		break;
-	case KVS_ROOM_COMMITTING:
 	case KVS_ROOM_DONE:
 	case KVS_ROOM_FREE:
 	case KVS_ROOM_STATE_MAX:
@@ -225,13 +199,6 @@ static const struct kvs_party_ops rank_party_ops = {
 	.revoke = rank_revoke,
 };
 
-/* A copy engine of another process cannot be called back. */
-static const struct kvs_party_ops copy_party_ops = {
-	.name = "commit copy",
-	.kind = KVS_PARTY_COPY,
-	.revoke = NULL,
-};
-
 static void room_init_ranks(struct kvs_room *r,
 			    const struct kvs_room_request *q)
 {
@@ -264,6 +231,7 @@ int kvs_room_create(struct kvs_worker *w, struct kvs_worker_engine *e,
 		.stuck = room_drain_stuck,
 		.left = room_drain_left,
 	};
+	uint32_t members = q->n_members ? q->n_members : 1;
 	struct kvs_geometry g;
 	struct kvs_room *r;
 	int res;
@@ -296,7 +264,8 @@ int kvs_room_create(struct kvs_worker *w, struct kvs_worker_engine *e,
 	if (res)
 		goto out_geometry;
 	res = -ENOMEM;
-	r = calloc(1, sizeof(*r) + q->n_ranks * sizeof(r->ranks[0]));
+	r = calloc(1, sizeof(*r) + q->n_ranks * sizeof(r->ranks[0]) +
+			      members * sizeof(r->members[0]));
 	if (!r)
 		goto out_geometry;
 	r->magic = KVS_ROOM_MAGIC;
@@ -304,8 +273,8 @@ int kvs_room_create(struct kvs_worker *w, struct kvs_worker_engine *e,
 	r->id = q->room;
 	r->generation = q->generation;
 	r->w = w;
-	r->engine = e;
-	r->slot = q->slot;
+	r->members = (struct kvs_room_member *)(r->ranks + q->n_ranks);
+	r->n_members = members;
 	snprintf(r->peer, sizeof(r->peer), "%s", q->peer);
 	memcpy(r->nonce, q->nonce, sizeof(r->nonce));
 	r->geo = g;
@@ -321,16 +290,19 @@ int kvs_room_create(struct kvs_worker *w, struct kvs_worker_engine *e,
 	kvs_list_init(&r->loan_node);
 	kvs_timer_init(&r->deadline, room_deadline_fired);
 	kvs_wait_init(&r->wait, kvs_room_wait_try);
-	kvs_party_init(&r->copy, &copy_party_ops, 0);
 	kvs_drain_init(&r->drain, &d);
 	room_init_ranks(r, q);
-	res = kvs_admission_enter(r);
+	res = kvs_room_init_members(r, e, q, err, errlen);
+	if (!res)
+		res = kvs_admission_enter(r);
 	if (res)
 		goto out_room;
 	res = kvs_u64map_add(&w->rooms, r->generation, r);
 	if (res)
 		goto out_account;
-	kvs_list_add_tail(&e->rooms, &r->engine_node);
+	for (uint32_t i = 0; i < members; i++)
+		kvs_list_add_tail(&r->members[i].engine->rooms,
+				  &r->members[i].engine_node);
 	w->live++;
 	*ret = r;
 	return 0;
@@ -360,7 +332,8 @@ void kvs_room_destroy(struct kvs_room *r)
 	kvs_timer_cancel(&r->w->timers, &r->deadline);
 	for (uint32_t i = 0; i < r->n_ranks; i++)
 		room_rank_fini(&r->ranks[i]);
-	kvs_list_del(&r->engine_node);
+	for (uint32_t i = 0; i < r->n_members; i++)
+		kvs_list_del(&r->members[i].engine_node);
 	kvs_list_del(&r->dead_node);
 	kvs_u64map_del(&r->w->rooms, r->generation);
 	kvs_drain_fini(&r->drain);
@@ -606,45 +579,6 @@ int kvs_room_last(struct kvs_room *r, const struct kvs_msg_last *m)
 	k->last = true;
 	r->ranks_last++;
 	room_check_complete(r);
-	return 0;
-}
-
-int kvs_room_commit(struct kvs_room *r)
-{
-	if (r->state != KVS_ROOM_READY)
-		return -EAGAIN;
-	kvs_hist_record(&r->w->stats.claim,
-			kvs_clock_now(r->w->clock) - r->since);
-	kvs_room_move(r, KVS_ROOM_COMMITTING);
-	kvs_timer_cancel(&r->w->timers, &r->deadline);
-	kvs_extents_set_state(&r->ext, KVS_EXTENT_COMMITTING);
-	if (KVS_RULE(R13, COMMIT))
-		KVS_ASSERT(!kvs_drain_join(&r->drain, &r->copy));
-	kvs_room_tell_status(r);
-	return 0;
-}
-
-int kvs_room_committed(struct kvs_room *r, int err)
-{
-	if (!r->copy.drain)
-		return -EPROTO;
-	if (r->state == KVS_ROOM_COMMITTING && err)
-		kvs_room_fail(r, KVS_CAUSE_COPY_FAILED, err,
-			      "the engine's copy to the device failed");
-	if (r->state == KVS_ROOM_COMMITTING) {
-		kvs_hist_record(&r->w->stats.commit,
-				kvs_clock_now(r->w->clock) - r->since);
-		kvs_room_move(r, KVS_ROOM_DONE);
-		r->w->live--;
-		r->w->stats.rooms_done++;
-		/* Before the word: who sees it may use the id again. */
-		r->w->o.out->room_over(r->w->o.arg, r->id, r->generation, 0);
-		kvs_room_tell_status(r);
-		kvs_party_leave(&r->copy, KVS_PROOF_COPY_EVENT);
-		kvs_drain_arm(&r->drain);
-		return 0;
-	}
-	kvs_party_leave(&r->copy, KVS_PROOF_COPY_EVENT);
 	return 0;
 }
 

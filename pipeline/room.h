@@ -53,10 +53,12 @@ struct kvs_worker_session;
 	 * on: proof that nobody writes. Ends: missing bytes, abort. */ \
 	X(SEALING, "sealing")                                                    \
 	/* holds: extents (staged), complete and unchanging. Moves on: the     \
-	 * engine's commit. Ends: claim.timeout, engine's abort or death. */ \
+	 * first member's commit. Ends: claim.timeout, a member's abort or      \
+	 * death. */ \
 	X(READY, "ready")                                                        \
-	/* holds: extents (committing), the engine copies. Moves on: its copy  \
-	 * event. Ends: failed copy, engine's abort or death. */ \
+	/* holds: extents (committing), its members copy. Moves on: the last   \
+	 * copy event. Ends: failed copy, claim.timeout while a member has not \
+	 * committed, a member's abort, its death before its copy event. */ \
 	X(COMMITTING, "committing")                                              \
 	/* holds: extents until the drain, armed here, is over. */               \
 	X(DONE, "done")                                                          \
@@ -116,6 +118,19 @@ struct kvs_room_rank {
 	uint32_t asked_again; /* ABORTs after the first, not yet answered */
 };
 
+#define KVS_SLOT_NONE UINT32_MAX
+
+/* One engine of those that a room is received for: fixed when it is made. */
+struct kvs_room_member {
+	struct kvs_party copy; /* to its device: from its COMMIT on */
+	struct kvs_room *room;
+	struct kvs_worker_engine *engine;
+	struct kvs_list engine_node;
+	uint32_t slot; /* KVS_SLOT_NONE: it has not admitted the room yet */
+	bool claimed; /* COMMIT came */
+	bool copied; /* and its copy has ended, well */
+};
+
 /* What an engine asked for; checked by whoever builds it. */
 struct kvs_room_request {
 	uint64_t room;
@@ -129,6 +144,10 @@ struct kvs_room_request {
 	bool health; /* a health check: from a reserve, no checksum */
 	uint32_t n_ranks;
 	const struct kvs_rank_slice *ranks;
+	/* numbers of all engines it is for, @engine among them; none: for
+	 * @engine alone */
+	uint32_t n_members;
+	const uint32_t *members;
 };
 
 struct kvs_room {
@@ -137,9 +156,10 @@ struct kvs_room {
 	uint64_t id;
 	uint64_t generation;
 	struct kvs_worker *w;
-	struct kvs_worker_engine *engine;
-	struct kvs_list engine_node;
-	uint32_t slot;
+	struct kvs_room_member *members; /* behind the ranks */
+	uint32_t n_members;
+	uint32_t n_claimed; /* of them */
+	uint32_t n_copied;
 	char peer[KVS_PEER_NAME];
 	unsigned char nonce[16];
 
@@ -156,7 +176,6 @@ struct kvs_room {
 	uint64_t need; /* bytes of the pool */
 	bool health;
 	bool opened; /* by one rank at least */
-	struct kvs_party copy; /* the engine's copy to the device */
 	struct kvs_list receives; /* struct kvs_receive in progress */
 
 	/* of the present state; in a hold: when ABORT is sent again */
@@ -210,10 +229,18 @@ int kvs_room_last(struct kvs_room *r, const struct kvs_msg_last *m);
 /* Bytes were placed for a rank. */
 void kvs_room_placed(struct kvs_room *r, struct kvs_room_rank *k,
 		     uint64_t bytes);
-/* The engine claims a READY room: 0, -EAGAIN not READY. */
-int kvs_room_commit(struct kvs_room *r);
-/* The engine's copies ended, well or badly. -EPROTO when not copying. */
-int kvs_room_committed(struct kvs_room *r, int err);
+/* A member claims a room that is READY for it: 0, -EAGAIN not READY, -EPROTO
+ * for the second time. */
+int kvs_room_commit(struct kvs_room_member *m);
+/* Its copies ended, well or badly. -EPROTO when not copying. */
+int kvs_room_committed(struct kvs_room_member *m, int err);
+/* A member admits the room, which exists: it is told what is the case. */
+void kvs_room_join(struct kvs_room_member *m, uint32_t slot);
+/* Of an engine and its slot; NULL. */
+struct kvs_room_member *kvs_room_member(struct kvs_room *r, uint32_t engine,
+					uint32_t slot);
+/* Is the copy of any member a party? */
+bool kvs_room_copying(const struct kvs_room *r);
 
 /**
  * kvs_room_fail() - end a room that has not succeeded; the one abort path

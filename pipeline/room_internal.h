@@ -9,8 +9,17 @@
 void kvs_room_move(struct kvs_room *r, enum kvs_room_state to);
 /* Of the present state, ns from now. */
 void kvs_room_deadline(struct kvs_room *r, uint64_t after);
-/* The word of its state. */
+/* The word of its state, to all members. */
 void kvs_room_tell_status(struct kvs_room *r);
+
+/* room_commit.c */
+/* Who it is for; @e, who asks, has its slot at once. 0; -ECONNRESET with
+ * @err. */
+int kvs_room_init_members(struct kvs_room *r, struct kvs_worker_engine *e,
+			  const struct kvs_room_request *q, char *err,
+			  size_t errlen);
+/* claim.timeout is over, and not all have claimed it. */
+void kvs_room_claim_too_late(struct kvs_room *r);
 
 /* room_memory.c */
 /* Bytes of the pool that a room takes. */
@@ -41,8 +50,10 @@ int kvs_room_grant_open(struct kvs_room *r, struct kvs_room_rank *k);
 void kvs_room_close_grants(struct kvs_room *r);
 /* 0; -ENODATA: a page never arrived, and the room has failed. */
 int kvs_room_check_canaries(struct kvs_room *r);
-/* READY packet with the extents, then the status word. */
+/* READY packet with the extents, then the status word; to those who wait. */
 void kvs_room_tell_ready(struct kvs_room *r);
+/* The same to one: 0; -ENOMEM. */
+int kvs_room_tell_member_ready(const struct kvs_room_member *m);
 /* FAILED packet with errno, class and text, then the status word. */
 void kvs_room_tell_failed(struct kvs_room *r, int err, const char *text);
 /* While a hold lasts the room's timer is that of the next ABORT (hold.reask);

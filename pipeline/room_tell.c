@@ -87,40 +87,55 @@ void kvs_worker_tell_failed(struct kvs_worker *w, uint32_t engine,
 
 void kvs_room_tell_failed(struct kvs_room *r, int err, const char *text)
 {
-	if (!r->engine->gone)
-		kvs_worker_tell_failed(r->w, r->engine->number, r->slot,
+	for (uint32_t i = 0; i < r->n_members; i++) {
+		const struct kvs_room_member *m = &r->members[i];
+
+		if (m->engine->gone || m->slot == KVS_SLOT_NONE)
+			continue;
+		kvs_worker_tell_failed(r->w, m->engine->number, m->slot,
 				       r->generation, err,
 				       kvs_worker_retry(r->w, err, r->need),
 				       text);
+	}
 }
 
-void kvs_room_tell_ready(struct kvs_room *r)
+int kvs_room_tell_member_ready(const struct kvs_room_member *m)
 {
+	const struct kvs_room *r = m->room;
 	size_t len =
 		sizeof(struct kvs_packet_ready) + r->ext.n * sizeof(uint64_t);
 	struct kvs_packet_ready *p;
 
-	if (r->engine->gone)
-		return;
+	if (m->engine->gone || m->slot == KVS_SLOT_NONE)
+		return 0;
 	p = calloc(1, len);
-	if (!p) {
-		kvs_room_fail(r, KVS_CAUSE_INTERNAL, ENOMEM,
-			      "no memory to hand the room over");
-		return;
-	}
+	if (!p)
+		return -ENOMEM;
 	p->h.magic = KVS_ATTACH_MAGIC;
 	p->h.type = KVS_PACKET_READY;
 	p->generation = r->generation;
-	p->slot = r->slot;
+	p->slot = m->slot;
 	p->pool = r->w->o.pool_index;
 	p->extent_tokens = r->geo.extent_pages * r->geo.layout->page_size;
 	p->n_extents = r->ext.n;
 	for (uint32_t i = 0; i < r->ext.n; i++)
 		p->off[i] = r->ext.v[i].off;
-	r->w->o.out->to_engine(r->w->o.arg, r->engine->number, r->slot,
+	r->w->o.out->to_engine(r->w->o.arg, m->engine->number, m->slot,
 			       KVS_WORD(r->generation, 0, KVS_STATUS_READY),
 			       &p->h, len);
 	free(p);
+	return 0;
+}
+
+void kvs_room_tell_ready(struct kvs_room *r)
+{
+	for (uint32_t i = 0; i < r->n_members; i++) {
+		if (!kvs_room_tell_member_ready(&r->members[i]))
+			continue;
+		kvs_room_fail(r, KVS_CAUSE_INTERNAL, ENOMEM,
+			      "no memory to hand the room over");
+		return;
+	}
 }
 
 /* Its acknowledgement is awaited and can still come. */

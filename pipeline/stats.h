@@ -138,6 +138,8 @@ struct kvs_worker_stats {
 	uint64_t late_bytes; /* arrived for a room that was over */
 	uint64_t chunks_repeated; /* of bytes that had all come before */
 	uint64_t received_bytes; /* placed in extents */
+	uint64_t rooms_done_bytes; /* of the pool, each room once */
+	uint64_t commits; /* copies that ended well, of each engine */
 	struct kvs_drain_stats drains;
 	struct kvs_hist drain_seconds; /* ns, arm to over */
 	struct kvs_hist admit_wait; /* ns, admit to memory */

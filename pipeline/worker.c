@@ -71,8 +71,8 @@ void kvs_worker_destroy(struct kvs_worker *w)
 	free(w);
 }
 
-static struct kvs_worker_engine *worker_engine(struct kvs_worker *w,
-					       uint32_t number)
+struct kvs_worker_engine *kvs_worker_engine_find(struct kvs_worker *w,
+						 uint32_t number)
 {
 	struct kvs_worker_engine *e;
 
@@ -112,19 +112,20 @@ static bool worker_undecided(const struct kvs_room *r)
 void kvs_worker_engine_lost(struct kvs_worker *w, uint32_t number, bool proof)
 {
 	struct kvs_worker_engine *e;
-	struct kvs_room *r, *tmp;
+	struct kvs_room_member *m, *tmp;
 
 	kvs_list_for_each_entry(e, &w->engines, node) {
 		if (e->number != number)
 			continue;
 		e->gone = true;
-		kvs_list_for_each_entry_safe(r, tmp, &e->rooms, engine_node) {
-			if (KVS_RULE(R7, ENGINE_LOST))
-				kvs_room_fail(r, KVS_CAUSE_ENGINE_LOST,
+		kvs_list_for_each_entry_safe(m, tmp, &e->rooms, engine_node) {
+			/* One that has its copy is not needed any more. */
+			if (!m->copied && KVS_RULE(R7, ENGINE_LOST))
+				kvs_room_fail(m->room, KVS_CAUSE_ENGINE_LOST,
 					      ECONNRESET,
 					      "the decode engine is gone");
 			if (proof)
-				kvs_party_leave(&r->copy,
+				kvs_party_leave(&m->copy,
 						KVS_PROOF_PROCESS_EXIT);
 		}
 	}
@@ -251,7 +252,7 @@ static enum kvs_admit_result admit_result(int err)
 
 void kvs_worker_admit(struct kvs_worker *w, const struct kvs_room_request *q)
 {
-	struct kvs_worker_engine *e = worker_engine(w, q->engine);
+	struct kvs_worker_engine *e = kvs_worker_engine_find(w, q->engine);
 	char text[KVS_WIRE_TEXT] = "out of memory";
 	struct kvs_room *r;
 	int ret;
@@ -569,41 +570,60 @@ int kvs_worker_message(struct kvs_worker *w, uint64_t session,
 	return 0;
 }
 
-static struct kvs_room *engine_room(struct kvs_worker *w, uint32_t engine,
-				    const struct kvs_packet_room *p)
+static struct kvs_room_member *engine_room(struct kvs_worker *w,
+					   uint32_t engine,
+					   const struct kvs_packet_room *p)
 {
 	struct kvs_room *r = kvs_u64map_get(&w->rooms, p->generation);
 
-	if (!r || r->engine->number != engine || r->slot != p->slot)
-		return NULL;
-	return r;
+	return r ? kvs_room_member(r, engine, p->slot) : NULL;
+}
+
+void kvs_worker_join(struct kvs_worker *w, uint64_t generation, uint32_t engine,
+		     uint32_t slot)
+{
+	struct kvs_room *r = kvs_u64map_get(&w->rooms, generation);
+	struct kvs_room_member *m = NULL;
+	int err;
+
+	if (r && kvs_room_live(r))
+		m = kvs_room_member(r, engine, KVS_SLOT_NONE);
+	if (m) {
+		kvs_room_join(m, slot);
+		return;
+	}
+	err = worker_ended(w, generation);
+	kvs_worker_tell_failed(w, engine, slot, generation, err,
+			       kvs_worker_retry(w, err, 0),
+			       "the room has ended");
 }
 
 void kvs_worker_packet(struct kvs_worker *w, uint32_t engine,
 		       enum kvs_packet_type type,
 		       const struct kvs_packet_room *p)
 {
-	struct kvs_room *r = engine_room(w, engine, p);
+	struct kvs_room_member *m = engine_room(w, engine, p);
 	int ret = 0;
 
-	if (!r)
+	if (!m)
 		return; /* over already; its status word says so */
 	switch (type) {
 	case KVS_PACKET_COMMIT:
-		(void)kvs_room_commit(r); /* not READY: the word says why */
+		/* not READY: the word says why */
+		ret = kvs_room_commit(m) == -EPROTO ? -EPROTO : 0;
 		break;
 	case KVS_PACKET_COMMITTED:
-		ret = kvs_room_committed(r, p->err);
+		ret = kvs_room_committed(m, p->err);
 		break;
 	case KVS_PACKET_COPY_OVER:
 		/* Only of a room that ended while its copy ran. */
-		if (r->copy.drain && r->state != KVS_ROOM_COMMITTING)
-			kvs_party_leave(&r->copy, KVS_PROOF_COPY_EVENT);
+		if (m->copy.drain && m->room->state != KVS_ROOM_COMMITTING)
+			kvs_party_leave(&m->copy, KVS_PROOF_COPY_EVENT);
 		else
 			ret = -EPROTO;
 		break;
 	case KVS_PACKET_ABORT:
-		(void)kvs_room_fail(r, KVS_CAUSE_ENGINE_ABORT, ECANCELED,
+		(void)kvs_room_fail(m->room, KVS_CAUSE_ENGINE_ABORT, ECANCELED,
 				    "aborted by the engine");
 		break;
 	case KVS_PACKET_ATTACH:

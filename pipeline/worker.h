@@ -94,7 +94,7 @@ struct kvs_worker_opts {
 	void *arg;
 };
 
-/* An attached engine process, as a worker knows it. */
+/* An attached engine, as a worker knows it. */
 struct kvs_worker_engine {
 	struct kvs_list node;
 	uint32_t number;
@@ -103,7 +103,7 @@ struct kvs_worker_engine {
 	bool gone;
 	struct kvs_layout *layout;
 	uint32_t extent_tokens; /* rounded for this layout */
-	struct kvs_list rooms;
+	struct kvs_list rooms; /* struct kvs_room_member */
 };
 
 /* A sender rank's connection, as a worker knows it. */
@@ -153,6 +153,9 @@ int kvs_worker_engine_add(struct kvs_worker *w, uint32_t number,
  *         copies are finished. False: they are still parties.
  */
 void kvs_worker_engine_lost(struct kvs_worker *w, uint32_t number, bool proof);
+/* One that is not lost; NULL. */
+struct kvs_worker_engine *kvs_worker_engine_find(struct kvs_worker *w,
+						 uint32_t number);
 
 int kvs_worker_session_add(struct kvs_worker *w, uint64_t id, const char *peer,
 			   uint32_t rank, uint64_t caps);
@@ -169,6 +172,10 @@ void kvs_worker_conn_lost(struct kvs_worker *w, uint64_t session, int err);
 
 /* Always answers through to_engine(). */
 void kvs_worker_admit(struct kvs_worker *w, const struct kvs_room_request *q);
+/* Another engine of a room's members admits it, into its own @slot. Always
+ * answers through to_engine(). */
+void kvs_worker_join(struct kvs_worker *w, uint64_t generation, uint32_t engine,
+		     uint32_t slot);
 /* OPEN whose room was found: @generation from the directory. Answers with
  * GRANT (now or when there is memory) or REFUSE. */
 void kvs_worker_open(struct kvs_worker *w, uint64_t session,

@@ -56,7 +56,7 @@ size_t kvs_worker_rooms(const struct kvs_worker *w, struct kvs_room_info *v,
 		i->state = kvs_room_state_name[r->state];
 		i->worker = w->o.index;
 		i->node = kvs_pool_node(w->pool);
-		i->engine = r->engine->number;
+		i->engine = r->members[0].engine->number;
 		snprintf(i->peer, sizeof(i->peer), "%s", r->peer);
 		i->tokens = r->geo.tokens;
 		i->bytes = r->ext.bytes;
@@ -112,7 +112,7 @@ size_t kvs_worker_holds(const struct kvs_worker *w, struct kvs_hold_info *v,
 		i->worker = w->o.index;
 		i->node = kvs_pool_node(w->pool);
 		snprintf(i->peer, sizeof(i->peer), "%s", r->peer);
-		i->engine = r->engine->number;
+		i->engine = r->members[0].engine->number;
 		i->bytes = r->ext.bytes;
 		i->age = now - r->drain.armed_at;
 		i->revoke_in = report_until(&r->drain.hold, now);

@@ -51,16 +51,28 @@ struct kvs_engine_opts {
 	int node; /* NUMA node rooms should lie on; -1: daemon's choice */
 	const char *pci; /* "0000:3b:00.0" of the GPU, or NULL */
 	uint64_t timeout; /* ns for the attach; 0: 10 s */
+	/* Ranks of one engine on this node, each attached by itself: a room that
+	 * one of them admits is received once for all and committed by each.
+	 * NULL: alone, and the next two are not looked at. */
+	const char *group; /* its name, the same for all of them */
+	uint32_t rank; /* in the group, below n_ranks */
+	uint32_t n_ranks; /* of the group; at most KVS_GROUP_MAX */
 };
+
+#define KVS_GROUP_MAX 64 /* ranks of a group */
 
 /**
  * kvs_engine_attach() - map the pools, agree on the layout
  *
+ * A rank that attaches again is another member of its group: rooms that were
+ * admitted before are not its own.
+ *
  * Context: blocks.
  * Return: 0; -ENOENT, -ECONNREFUSED no daemon there; -EPROTONOSUPPORT;
  * -EINVAL; -EPROTOTYPE a capacity on the path is smaller than one
- * maximum-length request (@err says which); -EAGAIN no room for another
- * engine; -ETIMEDOUT.
+ * maximum-length request, or the layouts of the group's ranks differ (@err
+ * says which); -EEXIST this rank of the group is attached; -EAGAIN no room for
+ * another engine; -ETIMEDOUT.
  */
 int kvs_engine_attach(const struct kvs_engine_opts *o, struct kvs_engine **ret,
 		      char *err, size_t errlen);
@@ -94,6 +106,13 @@ struct kvs_admit {
  * kvs_engine_admit() - announce a room and ask for its memory
  * @ret: handle to poll
  *
+ * In a group every rank admits the room, with the same values and a nonce. The
+ * first one makes it, for the ranks that are attached then, which must be all;
+ * each of the others gets a handle to the same room, whenever it comes. All
+ * handles end in the same way. Each rank commits once; the room is DONE when
+ * all have. Until then the death of a rank that has not committed, an abort by
+ * any of them and a claim.timeout without a commit by each fail it for all.
+ *
  * Refusals by the daemon arrive through kvs_engine_poll(). A prefill rank may
  * be told of the room at once: what it opens early waits, and only what is
  * opened has a claim to memory that others wait for. The last slots are for
@@ -106,6 +125,10 @@ int kvs_engine_admit(struct kvs_engine *e, const struct kvs_admit *a,
 
 /**
  * kvs_engine_poll() - a room's status; no system call
+ *
+ * In a group, each rank's own: READY until it commits, DONE when all ranks
+ * have. The minimum over the ranks only grows, until it is DONE or FAILED
+ * everywhere.
  * @h: handle; its generation is filled in once known
  * @ret_err: positive errno when FAILED; may be NULL
  */

@@ -165,8 +165,23 @@ static int attach_answer(struct pe *e, char *text, size_t textlen)
 int pe_attach(struct pe *e, const char *path, const struct kvs_layout *l,
 	      char *text, size_t len)
 {
-	static unsigned char buf[KVS_PACKET_MAX];
+	return pe_attach_rank(e, path, l, NULL, 0, 0, text, len);
+}
+
+int pe_attach_rank(struct pe *e, const char *path, const struct kvs_layout *l,
+		   const char *group, uint32_t rank, uint32_t n_ranks,
+		   char *text, size_t len)
+{
+	static unsigned char buf[KVS_PACKET_MAX] __attribute__((aligned(8)));
+	struct kvs_packet_attach *a = (void *)buf;
+	size_t bytes = pe_attach_packet(l, buf);
 	int ret;
+
+	if (group) {
+		snprintf(a->group, sizeof(a->group), "%s", group);
+		a->rank = rank;
+		a->n_ranks = n_ranks;
+	}
 
 	memset(e, 0, sizeof(*e));
 	e->layout = l;
@@ -176,7 +191,7 @@ int pe_attach(struct pe *e, const char *path, const struct kvs_layout *l,
 	e->fd = pe_dial(path);
 	if (e->fd < 0)
 		return e->fd;
-	ret = pe_send(e->fd, buf, pe_attach_packet(l, buf), &e->pidfd, 1);
+	ret = pe_send(e->fd, buf, bytes, &e->pidfd, 1);
 	if (!ret)
 		ret = attach_answer(e, text, len);
 	if (ret)
@@ -191,6 +206,17 @@ void pe_up(struct pe *e, const char *path, const struct kvs_layout *l)
 
 	if (ret)
 		fail_msg("ATTACH: %d %s", ret, text);
+}
+
+void pe_rank_up(struct pe *e, const char *path, const struct kvs_layout *l,
+		const char *group, uint32_t rank, uint32_t n_ranks)
+{
+	char text[256] = "";
+	int ret = pe_attach_rank(e, path, l, group, rank, n_ranks, text,
+				 sizeof(text));
+
+	if (ret)
+		fail_msg("ATTACH of rank %u: %d %s", rank, ret, text);
 }
 
 void pe_down(struct pe *e)

@@ -60,6 +60,12 @@ int pe_attach(struct pe *e, const char *path, const struct kvs_layout *l,
 	      char *text, size_t len);
 /* The same; fails the test when it does. */
 void pe_up(struct pe *e, const char *path, const struct kvs_layout *l);
+/* The same as a rank of a group. */
+int pe_attach_rank(struct pe *e, const char *path, const struct kvs_layout *l,
+		   const char *group, uint32_t rank, uint32_t n_ranks,
+		   char *text, size_t len);
+void pe_rank_up(struct pe *e, const char *path, const struct kvs_layout *l,
+		const char *group, uint32_t rank, uint32_t n_ranks);
 void pe_down(struct pe *e); /* closes; harmless when down */
 
 /* Layers split evenly over @n_ranks. */

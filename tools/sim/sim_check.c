@@ -43,7 +43,7 @@ static uint64_t bound(const struct sim *w, const struct kvs_room *r)
 /* Quarantine is for what cannot be proven: a copy that runs, or may. */
 static bool unprovable(const struct kvs_room *r)
 {
-	return r->copy.drain != NULL;
+	return kvs_room_copying(r);
 }
 
 /* From when on that is counted. An OPEN that lay unread while the node's

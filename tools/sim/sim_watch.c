@@ -83,6 +83,14 @@ void __wrap_kvs_room_take_back(struct kvs_room *r)
 	__real_kvs_room_take_back(r);
 }
 
+static bool is_member(const struct kvs_room *r, uint32_t engine)
+{
+	for (uint32_t i = 0; i < r->n_members; i++)
+		if (r->members[i].engine->number == engine)
+			return true;
+	return false;
+}
+
 /* R13: of our own knowledge, and not the daemon's. */
 static void check_copies(const struct kvs_room *r)
 {
@@ -92,7 +100,7 @@ static void check_copies(const struct kvs_room *r)
 	for (unsigned int i = 0; i < w->n_engines; i++) {
 		const struct sim_engine *g = &w->engine[i];
 
-		if (!g->e || !g->fe || g->fe->number != r->engine->number)
+		if (!g->e || !g->fe || !is_member(r, g->fe->number))
 			continue;
 		kvs_list_for_each_entry(x, &g->e->active, node)
 			if (x->phase == KVS_ENG_PHASE_COPYING &&
@@ -525,13 +533,13 @@ void __wrap_kvs_worker_engine_lost(struct kvs_worker *w, uint32_t number,
 				   bool proof)
 {
 	const struct kvs_worker_engine *e;
-	const struct kvs_room *r;
+	const struct kvs_room_member *m;
 
 	kvs_list_for_each_entry(e, &w->engines, node) {
 		if (e->number != number)
 			continue;
-		kvs_list_for_each_entry(r, &e->rooms, engine_node)
-			seen(r,
+		kvs_list_for_each_entry(m, &e->rooms, engine_node)
+			seen(m->room,
 			     proof ? SIM_EV_ENGINE_EXIT : SIM_EV_ENGINE_LOST);
 	}
 	__real_kvs_worker_engine_lost(w, number, proof);

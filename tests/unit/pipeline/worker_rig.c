@@ -38,7 +38,7 @@ static void out_to_engine(void *arg, uint32_t engine, uint32_t slot,
 	struct rig_event *e = rig_add(arg, RIG_WORD);
 	struct rig *g = arg;
 
-	assert_int_equal(engine, RIG_ENGINE);
+	assert_true(engine >= RIG_ENGINE && engine < RIG_ENGINE + RIG_MEMBERS);
 	assert_true(slot < RIG_SLOTS);
 	e->slot = slot;
 	e->word = word;
@@ -135,6 +135,46 @@ void rig_down(struct rig *g)
 	kvs_worker_destroy(g->w);
 	kvs_pool_destroy(g->pool);
 	free(g->base);
+}
+
+uint64_t rig_admit_shared(struct rig *g, uint64_t room, unsigned int pages,
+			  unsigned int members)
+{
+	static const struct kvs_rank_slice all = { 0, 2 };
+	static const uint32_t numbers[RIG_MEMBERS] = { 1, 2, 3 };
+	struct kvs_room_request q = {
+		.room = room,
+		.generation = ++g->generation,
+		.engine = RIG_ENGINE,
+		.peer = "p",
+		.tokens = (uint64_t)pages * PAGE_TOKENS,
+		.n_ranks = 1,
+		.ranks = &all,
+		.n_members = members,
+		.members = numbers,
+	};
+
+	assert_true(members <= RIG_MEMBERS);
+	for (uint32_t i = 1; i < members; i++)
+		assert_int_equal(
+			kvs_worker_engine_add(g->w, numbers[i], &g->layout), 0);
+	kvs_worker_admit(g->w, &q);
+	for (uint32_t i = 1; i < members; i++)
+		kvs_worker_join(g->w, q.generation, numbers[i], i);
+	return q.generation;
+}
+
+void rig_packet_of(struct rig *g, uint32_t member, enum kvs_packet_type type,
+		   uint64_t generation, int err)
+{
+	struct kvs_packet_room p = {
+		.h = { KVS_ATTACH_MAGIC, type },
+		.generation = generation,
+		.slot = member,
+		.err = err,
+	};
+
+	kvs_worker_packet(g->w, RIG_ENGINE + member, type, &p);
 }
 
 uint64_t rig_admit(struct rig *g, uint64_t room, uint32_t slot,

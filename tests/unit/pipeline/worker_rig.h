@@ -18,6 +18,7 @@
 #define RIG_LOG 4096
 #define RIG_ENGINE 1
 #define RIG_SLOTS 4096
+#define RIG_MEMBERS 3u
 
 /* What the worker sent, in order. */
 struct rig_event {
@@ -58,6 +59,13 @@ void rig_down(struct rig *g);
  * Return: generation. */
 uint64_t rig_admit(struct rig *g, uint64_t room, uint32_t slot,
 		   unsigned int pages, unsigned int n_ranks);
+/* The same for one rank, by @members engines: RIG_ENGINE + i has slot i, and
+ * all but the first are new. */
+uint64_t rig_admit_shared(struct rig *g, uint64_t room, unsigned int pages,
+			  unsigned int members);
+/* A packet of one of them. */
+void rig_packet_of(struct rig *g, uint32_t member, enum kvs_packet_type type,
+		   uint64_t generation, int err);
 /* Session 100 + rank of peer "p". */
 void rig_sessions(struct rig *g, unsigned int n);
 void rig_open(struct rig *g, uint64_t room, uint64_t generation,
