@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "gpu/device_internal.h"
+#include "gpu/plan.h"
 #include "gpu/shape.h"
 #include "lib/assert.h"
 
@@ -50,6 +51,8 @@ int kvs_device_open(const struct kvs_device_opts *o, struct kvs_device **ret,
 		if (!strcmp(kvs_backends[i]->name, name))
 			ops = kvs_backends[i];
 	}
+	if (ops && kvs_copy_opts_check(&o->copy, err, errlen))
+		return -EINVAL;
 	if (ops)
 		return ops->open(o, ret, err, errlen);
 

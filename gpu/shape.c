@@ -40,3 +40,38 @@ uint64_t kvs_copy_locate(const struct kvs_copy_run *r,
 	*ret_dev = (char *)r->dev + page * s->dev_item + row * s->dev_row + in;
 	return s->row_len - in;
 }
+
+struct kvs_copy_shape kvs_copy_shape_joined(const struct kvs_copy *c, size_t i)
+{
+	struct kvs_copy_shape s = kvs_copy_shape_of(c, i);
+
+	if (s.rows == 1 ||
+	    (s.host_row == s.row_len && s.dev_row == s.row_len)) {
+		s.row_len *= s.rows;
+		s.rows = 1;
+		s.host_row = 0;
+		s.dev_row = 0;
+	}
+	return s;
+}
+
+uint64_t kvs_copy_pieces(const struct kvs_copy *c, size_t i, uint64_t stop)
+{
+	const struct kvs_copy_run *r = &c->runs[i];
+	struct kvs_copy_shape s;
+	uint64_t n = 1;
+	uint64_t k;
+
+	if (!r->n)
+		return 0;
+	s = kvs_copy_shape_joined(c, i);
+	if (s.rows > 1)
+		return r->n * s.rows;
+	if (s.host_item != s.row_len || s.dev_item != s.row_len)
+		return r->n;
+	if (!r->pages)
+		return 1;
+	for (k = 1; k < r->n && n <= stop; k++)
+		n += r->pages[k] != (uint64_t)r->pages[k - 1] + 1;
+	return n;
+}

@@ -41,4 +41,23 @@ uint64_t kvs_copy_locate(const struct kvs_copy_run *r,
 			 const struct kvs_copy_shape *s, uint64_t off,
 			 char **ret_host, char **ret_dev);
 
+/* The same, rows that follow each other without a gap on both sides being
+ * one. The run has items. */
+struct kvs_copy_shape kvs_copy_shape_joined(const struct kvs_copy *c, size_t i);
+
+/**
+ * kvs_copy_pieces() - pieces of run @i that lie together on both sides
+ * @c: copy
+ * @i: run
+ * @stop: who has more need not be counted any further
+ * Return: how many, or a number above @stop; at least 1 if there are items.
+ */
+uint64_t kvs_copy_pieces(const struct kvs_copy *c, size_t i, uint64_t stop);
+
+/* Page of item @i. */
+static inline uint64_t kvs_copy_page(const struct kvs_copy_run *r, uint64_t i)
+{
+	return r->pages ? r->pages[i] : i;
+}
+
 #endif /* KVS_GPU_SHAPE_H */

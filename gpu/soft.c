@@ -150,8 +150,8 @@ static void kvs_soft_pace(struct kvs_soft *s, uint64_t len)
 	}
 }
 
-static void kvs_soft_move(struct kvs_soft *s, enum kvs_copy_dir dir, char *host,
-			  char *dev, uint64_t len)
+void kvs_soft_move(struct kvs_soft *s, enum kvs_copy_dir dir, char *host,
+		   char *dev, uint64_t len)
 {
 	kvs_soft_count(&s->moves, 1);
 	while (len) {
@@ -261,6 +261,11 @@ static void kvs_soft_do(struct kvs_soft *s, struct kvs_copy *c)
 		kvs_soft_finish(s, c, r);
 		return;
 	}
+	if (s->ring) {
+		r = kvs_soft_make_plan(s, c, half);
+		kvs_soft_finish(s, c, r);
+		return;
+	}
 	for (i = 0; i < n; i++) {
 		kvs_soft_move_run(s, c, i, c->runs[i].n);
 		kvs_soft_run_done(c, i + 1);
@@ -314,6 +319,7 @@ void kvs_soft_free_all(struct kvs_soft *s)
 		free((void *)s->allocs.v[i].addr);
 	kvs_spans_fini(&s->allocs);
 	kvs_spans_fini(&s->hosts);
+	kvs_soft_plan_free(s);
 	(void)pthread_mutex_destroy(&s->lock);
 	(void)sem_destroy(&s->work);
 	(void)sem_destroy(&s->held);
@@ -353,6 +359,13 @@ static int kvs_soft_open(const struct kvs_device_opts *o,
 	}
 	s->bytes_per_sec = o->bytes_per_sec;
 	s->plan = o->plan;
+	if (o->copy.way != KVS_COPY_AUTO)
+		r = kvs_soft_plan_copies(s, &o->copy);
+	if (r) {
+		(void)snprintf(err, errlen, "soft device: no ring");
+		kvs_soft_free_all(s);
+		return r;
+	}
 	r = kvs_soft_start(s);
 	if (r) {
 		(void)snprintf(err, errlen, "soft device: no copy thread: %s",
@@ -575,6 +588,9 @@ int kvs_soft_stats(struct kvs_device *d, struct kvs_soft_stats *ret)
 	ret->failed = atomic_load_explicit(&s->failed, memory_order_relaxed);
 	ret->bytes = atomic_load_explicit(&s->bytes, memory_order_relaxed);
 	ret->moves = atomic_load_explicit(&s->moves, memory_order_relaxed);
+	ret->launches =
+		atomic_load_explicit(&s->launches, memory_order_relaxed);
+	ret->steps = atomic_load_explicit(&s->steps, memory_order_relaxed);
 	(void)pthread_mutex_lock(&s->lock);
 	ret->allocs = s->allocs.n;
 	ret->alloc_bytes = s->allocs.bytes;

@@ -24,6 +24,9 @@
  * @bytes: moved, those of failed copies included
  * @moves: contiguous pieces moved; pages that lie next to each other count
  *         as one
+ * @launches: of the scatter kernel; copies that are planned only, see struct
+ *            kvs_copy_opts
+ * @steps: of their plans
  * @allocs: allocations alive
  * @alloc_bytes: bytes alive
  * @registered: host ranges registered now
@@ -34,6 +37,8 @@ struct kvs_soft_stats {
 	uint64_t failed;
 	uint64_t bytes;
 	uint64_t moves;
+	uint64_t launches;
+	uint64_t steps;
 	uint64_t allocs;
 	uint64_t alloc_bytes;
 	uint64_t registered;

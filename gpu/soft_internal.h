@@ -46,6 +46,9 @@ struct kvs_soft {
 	_Atomic uint64_t failed;
 	_Atomic uint64_t bytes;
 	_Atomic uint64_t moves;
+	_Atomic uint64_t launches;
+	_Atomic uint64_t steps;
+	struct kvs_soft_ring *ring; /* copies are planned; or NULL */
 };
 
 extern const struct kvs_device_ops kvs_soft_virtual_ops;
@@ -72,6 +75,17 @@ int kvs_soft_query(struct kvs_device *d, const struct kvs_copy *c);
 size_t kvs_soft_progress(struct kvs_device *d, const struct kvs_copy *c);
 int kvs_soft_peek(struct kvs_device *d, void *host, const void *dev,
 		  uint64_t len);
+
+/* One contiguous piece, at the device's rate. */
+void kvs_soft_move(struct kvs_soft *s, enum kvs_copy_dir dir, char *host,
+		   char *dev, uint64_t len);
+
+/* soft_plan.c */
+/* From here on copies are planned. Return: 0; -ENOMEM. */
+int kvs_soft_plan_copies(struct kvs_soft *s, const struct kvs_copy_opts *o);
+void kvs_soft_plan_free(struct kvs_soft *s);
+/* Make a copy by its plan; @half: stop in the middle. Return: 0; -EIO. */
+int kvs_soft_make_plan(struct kvs_soft *s, struct kvs_copy *c, bool half);
 
 /* soft_virtual.c */
 void kvs_soft_virtual_release(struct kvs_soft *s);

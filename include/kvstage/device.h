@@ -41,12 +41,48 @@ struct kvs_soft_plan {
 };
 
 /**
+ * enum kvs_copy_way - how small pieces travel
+ * @KVS_COPY_AUTO: cuda: by slots, else mapped, else direct, as can be had;
+ *                 soft: direct
+ * @KVS_COPY_DIRECT: each by itself, in batches
+ * @KVS_COPY_SLOTS: many at once to a ring in device memory, whence a kernel
+ *                  takes them; mapped where the host side has gaps
+ * @KVS_COPY_MAPPED: a kernel reads and writes registered host memory
+ */
+enum kvs_copy_way {
+	KVS_COPY_AUTO,
+	KVS_COPY_DIRECT,
+	KVS_COPY_SLOTS,
+	KVS_COPY_MAPPED,
+};
+
+/**
+ * struct kvs_copy_opts - how copies are made; all zero: as is best
+ * @way: of small pieces
+ * @batch_min: bytes; a piece this long is not small. 0: cuda: measured; soft:
+ *             28 KiB
+ * @few: up to so many small pieces go directly. 0: 64
+ * @slot_bytes: of a slot of the ring. 0: 32 MiB
+ * @slots: of the ring. 0: 2
+ * @blocks: thread blocks that the kernel may have, 1 to 64. 0: 4
+ */
+struct kvs_copy_opts {
+	enum kvs_copy_way way;
+	uint32_t few;
+	uint64_t batch_min;
+	uint64_t slot_bytes;
+	uint32_t slots;
+	uint32_t blocks;
+};
+
+/**
  * struct kvs_device_opts - which device
  * @size: sizeof(struct kvs_device_opts)
  * @backend: "soft", "cuda"
  * @bytes_per_sec: soft: copy rate; 0: as fast as memory
  * @plan: soft: faults
  * @device: cuda: ordinal
+ * @copy: how copies are made
  */
 struct kvs_device_opts {
 	size_t size;
@@ -54,6 +90,7 @@ struct kvs_device_opts {
 	uint64_t bytes_per_sec;
 	struct kvs_soft_plan plan;
 	int device;
+	struct kvs_copy_opts copy;
 };
 
 /**
