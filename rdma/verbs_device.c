@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Devices of this machine: which can be used, which are, by what address. */
 #include <arpa/inet.h>
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -273,6 +274,50 @@ static enum ibv_mtu mtu_of(unsigned int bytes, enum ibv_mtu most)
 	return m;
 }
 
+static uint32_t at_most(uint32_t n, int device)
+{
+	return device > 0 && n > (uint32_t)device ? (uint32_t)device : n;
+}
+
+/*
+ * What a queue pair of ours is made with: what we like best, or less where the
+ * device has less. The completion queue takes all of it; the requests give way
+ * first, as a short queue of them costs speed only.
+ */
+static int depths(struct kvs_verbs_dev *d, char *why, size_t len)
+{
+	const struct ibv_device_attr *a = &d->attr;
+	uint32_t least = KVS_VERBS_SQ_MIN + KVS_VERBS_RECVS_MIN + 1;
+	uint32_t cqe;
+
+	static_assert(KVS_VERBS_SQ_MIN == KVS_VERBS_RECVS_MIN, "one message");
+	if (a->max_sge < 1) {
+		snprintf(why, len, "its requests take no memory (max_sge %d)",
+			 a->max_sge);
+		return -EOPNOTSUPP;
+	}
+	d->max_sge = at_most(KVS_VERBS_SGE, a->max_sge);
+	d->sq = at_most(KVS_VERBS_SQ, a->max_qp_wr);
+	d->recvs = at_most(KVS_VERBS_SLOTS + KVS_VERBS_SPARE, a->max_qp_wr);
+	if (d->sq < KVS_VERBS_SQ_MIN) {
+		snprintf(why, len, "its queue pairs take %u requests, not %u",
+			 d->sq, KVS_VERBS_SQ_MIN);
+		return -EOPNOTSUPP;
+	}
+	cqe = at_most(d->sq + d->recvs + 1, a->max_cqe);
+	if (cqe < least) {
+		snprintf(why, len,
+			 "its completion queues take %u entries, not %u", cqe,
+			 least);
+		return -EOPNOTSUPP;
+	}
+	if (cqe < KVS_VERBS_SQ_MIN + d->recvs + 1)
+		d->recvs = cqe - KVS_VERBS_SQ_MIN - 1;
+	if (cqe < d->sq + d->recvs + 1)
+		d->sq = cqe - d->recvs - 1;
+	return 0;
+}
+
 /* Fill @d, without keeping anything that must be freed but ctx. */
 static int look(struct kvs_verbs *vt, struct kvs_verbs_dev *d,
 		struct ibv_device *ib, struct kvs_verbs_info *info)
@@ -314,21 +359,10 @@ static int look(struct kvs_verbs *vt, struct kvs_verbs_dev *d,
 	if (rc)
 		return rc;
 	d->mtu = mtu_of(vt->o.mtu, d->pattr.active_mtu);
-	d->max_sge = (uint32_t)d->attr.max_sge;
-	if (d->max_sge > KVS_VERBS_SGE)
-		d->max_sge = KVS_VERBS_SGE;
 	d->max_wr = d->pattr.max_msg_sz;
 	if (!d->max_wr || d->max_wr > KVS_VERBS_WR_MAX)
 		d->max_wr = KVS_VERBS_WR_MAX;
-	d->sq = KVS_VERBS_SQ;
-	if (d->attr.max_qp_wr > 0 && d->sq > (uint32_t)d->attr.max_qp_wr)
-		d->sq = (uint32_t)d->attr.max_qp_wr;
-	if (d->sq < KVS_VERBS_SQ_MIN) {
-		snprintf(why, len, "its queue pairs take %u requests, not %u",
-			 d->sq, KVS_VERBS_SQ_MIN);
-		return -EOPNOTSUPP;
-	}
-	return 0;
+	return depths(d, why, len);
 }
 
 /* The kind of grants, after the driver's name and a trial. */

@@ -39,8 +39,9 @@
 #include "rdma/verbs_provider.h"
 #include "rdma/verbs_wire.h"
 
-#define KVS_VERBS_SLOTS 64u /* receives that credits are given for */
+#define KVS_VERBS_SLOTS 64u /* receives that credits are given for, at most */
 #define KVS_VERBS_SPARE 4u /* more, for messages that carry credits only */
+#define KVS_VERBS_RECVS_MIN 32u /* of both */
 #define KVS_VERBS_MSG 1024u /* bytes of a message, header included */
 #define KVS_VERBS_SENDS 32u /* messages under way */
 #define KVS_VERBS_SQ 256u /* work requests of a queue pair */
@@ -109,6 +110,7 @@ struct kvs_verbs_dev {
 	uint32_t max_sge;
 	uint32_t max_wr; /* bytes of one work request */
 	uint32_t sq; /* work requests */
+	uint32_t recvs; /* receives posted */
 	enum kvs_verbs_grant_kind grant;
 	char note[160]; /* of the choice and the trial */
 	struct ibv_pd *pd; /* of queue pairs without an owner */
@@ -121,6 +123,12 @@ struct kvs_verbs_dev {
 	uint32_t n_conns;
 	struct kvs_list windows; /* invalid ones, to be bound again */
 };
+
+/* Receives that credits are given for. */
+static inline uint32_t kvs_verbs_slots(const struct kvs_verbs_dev *d)
+{
+	return d->recvs - KVS_VERBS_SPARE;
+}
 
 /* Opens what vt->o asks for. Return: 0; -ENODEV none; others; @err. */
 int kvs_verbs_devs_open(struct kvs_verbs *vt, char *err, size_t errlen);

@@ -9,8 +9,6 @@
 #include "lib/random.h"
 #include "rdma/verbs_internal.h"
 
-#define RECVS (KVS_VERBS_SLOTS + KVS_VERBS_SPARE)
-#define BUF_BYTES ((RECVS + KVS_VERBS_SENDS) * KVS_VERBS_MSG)
 #define READS_MAX 16
 
 /* 4.096 us << 16 = 268 ms, eight times: some 2 s until a peer that does not
@@ -82,7 +80,7 @@ static int make_qp(struct kvs_verbs_conn *vc)
 		.qp_type = IBV_QPT_RC,
 		.cap = {
 			.max_send_wr = d->sq,
-			.max_recv_wr = RECVS,
+			.max_recv_wr = d->recvs,
 			.max_send_sge = d->max_sge,
 			.max_recv_sge = 1,
 		},
@@ -105,6 +103,7 @@ static int make_qp(struct kvs_verbs_conn *vc)
 int kvs_verbs_qp_make(struct kvs_verbs_conn *vc)
 {
 	struct kvs_verbs_dev *d = vc->dev;
+	size_t bytes = (size_t)(d->recvs + KVS_VERBS_SENDS) * KVS_VERBS_MSG;
 	void *buf;
 	uint32_t i;
 	int rc;
@@ -116,24 +115,24 @@ int kvs_verbs_qp_make(struct kvs_verbs_conn *vc)
 	if (rc)
 		return rc;
 	vc->psn &= 0xffffff;
-	if (posix_memalign(&buf, 4096, BUF_BYTES))
+	if (posix_memalign(&buf, 4096, bytes))
 		return -ENOMEM;
 	vc->buf = buf;
-	memset(buf, 0, BUF_BYTES);
+	memset(buf, 0, bytes);
 	vc->sq = calloc(d->sq, sizeof(*vc->sq));
 	if (!vc->sq)
 		return -ENOMEM;
-	vc->mr = ibv_reg_mr(vc->pd, buf, BUF_BYTES, IBV_ACCESS_LOCAL_WRITE);
+	vc->mr = ibv_reg_mr(vc->pd, buf, bytes, IBV_ACCESS_LOCAL_WRITE);
 	if (!vc->mr)
 		return neg_errno();
-	vc->cq =
-		ibv_create_cq(d->ctx, (int)(d->sq + RECVS + 1), vc, d->chan, 0);
+	vc->cq = ibv_create_cq(d->ctx, (int)(d->sq + d->recvs + 1), vc, d->chan,
+			       0);
 	if (!vc->cq)
 		return neg_errno();
 	rc = make_qp(vc);
 	if (!rc)
 		rc = to_init(vc);
-	for (i = 0; i < RECVS && !rc; i++)
+	for (i = 0; i < d->recvs && !rc; i++)
 		rc = kvs_verbs_post_recv(vc, i);
 	return rc;
 }
@@ -150,7 +149,7 @@ void kvs_verbs_qp_blob(const struct kvs_verbs_conn *vc,
 		.lid = d->pattr.lid,
 		.qpn = vc->qp->qp_num,
 		.psn = vc->psn,
-		.slots = KVS_VERBS_SLOTS,
+		.slots = (uint16_t)kvs_verbs_slots(d),
 		.msg = KVS_VERBS_MSG,
 		.rd_in = reads(d->attr.max_qp_rd_atom),
 		.rd_out = reads(d->attr.max_qp_init_rd_atom),

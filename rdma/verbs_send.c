@@ -19,8 +19,7 @@
 
 static unsigned char *send_buf(const struct kvs_verbs_conn *vc, uint32_t i)
 {
-	return vc->buf +
-	       ((size_t)KVS_VERBS_SLOTS + KVS_VERBS_SPARE + i) * KVS_VERBS_MSG;
+	return vc->buf + ((size_t)vc->dev->recvs + i) * KVS_VERBS_MSG;
 }
 
 static uint32_t sq_free(const struct kvs_verbs_conn *vc)
@@ -399,7 +398,7 @@ void kvs_verbs_pump(struct kvs_verbs_conn *vc)
 		kvs_list_add_tail(&vc->flying, &op->node);
 	}
 	if ((vc->state == KVS_VERBS_UP || vc->state == KVS_VERBS_FLUSHING) &&
-	    vc->owed >= KVS_VERBS_SLOTS / 2 && sq_free(vc) > 1 &&
+	    vc->owed >= kvs_verbs_slots(vc->dev) / 2 && sq_free(vc) > 1 &&
 	    vc->sends < KVS_VERBS_SENDS)
 		(void)post_msg(vc, KVS_VERBS_MSG_CREDIT, NULL, 0);
 }

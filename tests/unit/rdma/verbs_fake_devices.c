@@ -2,7 +2,8 @@
 /*
  * Claims, over devices of the double: which of them are used, and what is said
  * of those that are not; kind of grant by driver; node, list, port, GID index
- * and MTU as asked for; small limits of a device are kept to; owners are
+ * and MTU as asked for; small limits of a device are kept to, and one whose
+ * limits leave no room for a queue pair of ours is refused; owners are
  * spread over devices, and both ends meet on one network; sides whose networks
  * differ do not get a connection; the credits keep every message from finding
  * no receive.
@@ -254,10 +255,17 @@ static void small_limits(void **state)
 	struct fv_spec one_sge = { .name = "b", .max_sge = 1 };
 	struct fv_spec short_wr = { .name = "c", .max_msg = 4096 };
 	struct fv_spec few_wr = { .name = "d", .max_wr = 68, .max_sge = 2 };
-	struct fv_spec too_few = { .name = "e", .max_wr = 16 };
+	/* fewer than we like best: of requests and receives, of one, of none;
+	 * a completion queue that makes both give way */
+	static const unsigned int wr[] = { 32, 33, 47, 67, 69, 255 };
+	static const unsigned int cqe[] = { 65, 66, 101, 324 };
+	struct fv_spec shallow = { .name = "i" };
+	struct fv_spec too_few = { .name = "e", .max_wr = 31 };
+	struct fv_spec no_room = { .name = "j", .max_cqe = 64 };
 	struct fv_spec small_mtu = { .name = "f", .mtu = 256 };
 	struct fv_spec large_mtu = { .name = "g", .mtu = 4096 };
 	struct fv_spec ib = { .name = "h", .infiniband = true };
+	size_t i;
 
 	(void)state;
 	for (vd_kind = KVS_VERBS_GRANT_WINDOW; vd_kind <= KVS_VERBS_GRANT_MR;
@@ -271,10 +279,24 @@ static void small_limits(void **state)
 		carries(&small_mtu, &large_mtu);
 		carries(&large_mtu, &small_mtu);
 		carries(&short_wr, &one_sge);
+		for (i = 0; i < sizeof(wr) / sizeof(wr[0]); i++) {
+			shallow = (struct fv_spec){ .name = "i",
+						    .max_wr = wr[i] };
+			carries(&shallow, NULL);
+			carries(&shallow, &few_sge);
+			carries(&few_sge, &shallow);
+		}
+		for (i = 0; i < sizeof(cqe) / sizeof(cqe[0]); i++) {
+			shallow = (struct fv_spec){ .name = "i",
+						    .max_cqe = cqe[i] };
+			carries(&shallow, NULL);
+		}
 	}
 	vd_kind = KVS_VERBS_GRANT_MR;
 	assert_int_equal(look(&too_few, 1, NULL), -ENODEV);
-	assert_non_null(strstr(message, "16 requests"));
+	assert_non_null(strstr(message, "31 requests, not 32"));
+	assert_int_equal(look(&no_room, 1, NULL), -ENODEV);
+	assert_non_null(strstr(message, "64 entries, not 65"));
 }
 
 static void other_networks(void **state)
@@ -368,14 +390,13 @@ static void spread_over_devices(void **state)
 
 /* Both sides send more than the other takes at a time, while neither, or only
  * one, comes to receive: vd_end() says whether a message found no receive. */
-static void credits(void **state)
+static void credits_of(const struct fv_spec *s)
 {
 	struct vrig *r;
 	struct vpair p;
 	int i, k;
 
-	(void)state;
-	vd_begin("mlx5_core");
+	vd_begin_with(s, 1);
 	r = vd_start(&p, 1);
 	for (k = 0; k < 4; k++) {
 		for (i = 0; i < 300; i++) {
@@ -392,6 +413,16 @@ static void credits(void **state)
 	assert_false(p.near.bad || p.far.bad);
 	vrig_free(r);
 	vd_end(false);
+}
+
+static void credits(void **state)
+{
+	struct fv_spec s = { .name = "mlx5_0", .driver = "mlx5_core" };
+
+	(void)state;
+	credits_of(&s);
+	for (s.max_wr = 32; s.max_wr <= 40; s.max_wr++)
+		credits_of(&s);
 }
 
 int main(void)
