@@ -28,21 +28,24 @@ static void on_signal(int sig)
 
 /* ---- runs ---------------------------------------------------------------- */
 
-static uint64_t planned_pool(const struct ttft_args *a,
-			     const struct ttft_plan *p, double abort)
+static int planned_pool(const struct ttft_args *a, const struct ttft_plan *p,
+			double abort, uint64_t *ret)
 {
 	const struct ttft_opts *o = &a->o;
 	struct kvs_serving_load l = p->load;
 	struct kvs_serving_size z;
+	int r;
 
+	*ret = a->pool_bytes;
+	if (a->pool == TTFT_POOL_BYTES)
+		return 0;
 	l.abort = abort;
 	l.acked = o->acks.dist == TTFT_FAST;
 	if (o->storm && l.abort < TTFT_STORM_SHARE)
 		l.abort = TTFT_STORM_SHARE;
-	if (a->pool == TTFT_POOL_BYTES)
-		return a->pool_bytes;
-	kvs_serving_size(&o->s, &l, 1, KVS_SERVING_HORIZON, &z);
-	return z.pool;
+	r = kvs_serving_size(&o->s, &l, 1, KVS_SERVING_HORIZON, &z);
+	*ret = z.pool;
+	return r;
 }
 
 /* Whatever is planned, the longest prompt fits. */
@@ -79,8 +82,11 @@ static int make_runs(const struct ttft_args *a, struct ttft_set *s)
 	if (!s->run)
 		return -ENOMEM;
 	for (unsigned int k = 0; k < a->n_aborts; k++) {
-		uint64_t pool = planned_pool(a, s->p, a->abort[k]);
+		uint64_t pool;
 
+		r = planned_pool(a, s->p, a->abort[k], &pool);
+		if (r)
+			return r;
 		pool = a->pool == TTFT_POOL_BYTES ? pool & ~(TTFT_POOL_UNIT - 1)
 						  : at_least(s, pool);
 
@@ -237,8 +243,19 @@ static int report(const struct ttft_args *a, const struct ttft_set *s)
 	return r ? r : no_latencies(s);
 }
 
+static uint64_t pool_of(const struct ttft_set *s)
+{
+	return s->n ? s->run[0]->host_pool : 0;
+}
+
 static void announce(const struct ttft_args *a, const struct ttft_set *s)
 {
+	static const char *const how[] = {
+		[TTFT_POOL_BOTH] = " as planned, and half of it",
+		[TTFT_POOL_PLANNED] = " as planned",
+		[TTFT_POOL_HALF] = ", half of what is planned",
+		[TTFT_POOL_BYTES] = "",
+	};
 	const struct kvs_serving *v = &a->o.s;
 	char pool[KVS_UNITS_BUF];
 
@@ -253,10 +270,8 @@ static void announce(const struct ttft_args *a, const struct ttft_set *s)
 		s->p->n, (double)s->p->span / 1e9, s->p->mean_input,
 		s->p->max_input, v->token_bytes, a->o.model, v->device_tokens,
 		v->prefills, v->prefill_rate, (double)v->link_rate / 1e9,
-		(double)v->h2d_rate / 1e9,
-		kvs_format_size(planned_pool(a, s->p, a->abort[0]), pool),
-		a->pool == TTFT_POOL_BYTES ? "" : " as planned",
-		(double)v->hold_timeout / 1e9);
+		(double)v->h2d_rate / 1e9, kvs_format_size(pool_of(s), pool),
+		how[a->pool], (double)v->hold_timeout / 1e9);
 }
 
 static int bench(const struct ttft_args *a)
@@ -279,12 +294,15 @@ static int bench(const struct ttft_args *a)
 		return r;
 	}
 	s.p = &plan;
-	announce(a, &s);
-	(void)sigaction(SIGINT, &sa, NULL);
-	(void)sigaction(SIGTERM, &sa, NULL);
 	r = make_runs(a, &s);
-	if (!r)
+	if (r) {
+		fprintf(stderr, "ttft: %s\n", strerror(-r));
+	} else {
+		announce(a, &s);
+		(void)sigaction(SIGINT, &sa, NULL);
+		(void)sigaction(SIGTERM, &sa, NULL);
 		r = conduct(a, &s);
+	}
 	if (!r)
 		r = report(a, &s);
 	for (size_t k = 0; k < s.n; k++)

@@ -21,6 +21,9 @@
 #define BUSY 0.8 /* share from which a queue builds up */
 #define SMALL (2ULL << 20) /* bytes; a huge page */
 #define LARGE (1ULL << 30)
+#define TIB (1ULL << 40)
+#define MACHINE (6 * TIB) /* a socket with 24 modules of 256 GB */
+#define CLUSTERED 1.2
 #define POOL_MAX (1ULL << 50) /* pool.size, pool.offload_size: settings.def */
 
 static void warn(struct plan *p, const char *fmt, ...)
@@ -197,17 +200,14 @@ static int plan_load(struct plan *p, char *err, size_t errlen)
 			 o->p50, o->p99, o->context, o->rate);
 	if (r)
 		return r;
-	kvs_serving_load_of(&t, o->s.page_size, o->trace ? o->speed : 1,
-			    &p->load);
-	if (o->trace) {
+	r = kvs_serving_load_of(&t, o->s.page_size, o->trace ? o->speed : 1,
+				o->trace, &p->load);
+	if (!r && o->trace) {
 		o->rate = p->load.rate;
 		r = lengths_of(&t, o);
-	} else {
-		/* the sample's own chance is not the load's */
-		p->load.rate = o->rate;
-		for (unsigned int w = 0; w < KVS_SERVING_WINDOWS; w++)
-			p->load.dispersion[w] = 1;
 	}
+	/* the sample's own chance is not the load's */
+	p->load.rate = o->rate;
 	p->load.abort = o->abort;
 	p->load.acked = o->acked;
 	if (o->trace && t.clamped)
@@ -263,7 +263,10 @@ static int plan_pool(struct plan *p, char *err, size_t errlen)
 	uint64_t want;
 
 	kvs_settings_init(&set);
-	kvs_serving_size(&o->s, &p->load, o->nodes, o->horizon, &p->size);
+	if (kvs_serving_size(&o->s, &p->load, o->nodes, o->horizon, &p->size)) {
+		snprintf(err, errlen, "out of memory");
+		return -ENOMEM;
+	}
 	want = z->pool > p->context_bytes ? z->pool : p->context_bytes;
 	p->reserve = set.health_reserve;
 	/* what rounds up must fit as well */
@@ -344,38 +347,52 @@ static void plan_uses(struct plan *p)
 			(double)s->device_tokens;
 }
 
+/* One of what a load goes through: so busy that a queue builds up there, or
+ * more is asked than it can do. */
+static void use_warning(struct plan *p, double use, const char *what,
+			const char *queue)
+{
+	if (use >= 1)
+		warn(p,
+		     "%s cannot do it: %.0f %% of what it can is asked. %s for "
+		     "ever longer, and no pool is large enough",
+		     what, use * 100, queue);
+	else if (use > BUSY)
+		warn(p, "%s is %.0f %% busy: %s at times", what, use * 100,
+		     queue);
+}
+
 static void plan_warnings(struct plan *p)
 {
 	const struct plan_opts *o = &p->o;
+	const struct kvs_serving_size *z = &p->size;
 
-	if (p->device_use > BUSY)
-		warn(p,
-		     "the device's KV pool is %.0f %% in use: complete "
-		     "requests wait for it in host memory, for as long as "
-		     "the device is behind, and no pool is large enough",
-		     p->device_use * 100);
-	if (p->prefill_use > BUSY)
-		warn(p,
-		     "prefill is %.0f %% busy: prompts queue there, and "
-		     "those that are open own memory meanwhile",
-		     p->prefill_use * 100);
-	if (p->nic_use > BUSY)
-		warn(p, "the network into the node is %.0f %% busy",
-		     p->nic_use * 100);
-	if (p->h2d_use > BUSY)
-		warn(p, "the way to the device is %.0f %% busy",
-		     p->h2d_use * 100);
+	use_warning(p, p->prefill_use, "prefill",
+		    "Prompts wait there and own host memory,");
+	use_warning(p, p->nic_use, "the network into the node",
+		    "Prompts wait there and own host memory,");
+	use_warning(p, p->h2d_use, "the way to the device",
+		    "Complete requests wait for it in host memory,");
+	use_warning(p, p->device_use, "the device's KV pool",
+		    "Complete requests wait for it in host memory,");
 	if (o->context > o->s.device_tokens)
 		warn(p,
 		     "one maximum-length request has %u tokens, the "
 		     "device's KV pool holds %" PRIu64
 		     ": capacity.check refuses such an engine",
 		     o->context, o->s.device_tokens);
-	if (p->size.dispersion > 1.2)
+	if (p->pool > MACHINE)
 		warn(p,
-		     "arrivals cluster: over %.0f s their variance is %.1f "
-		     "times their mean; that is in the peak",
-		     p->size.stay, p->size.dispersion);
+		     "pool.size of a NUMA node is %.1f TiB, and few machines "
+		     "have more than %.0f: more nodes, a shorter hold or less "
+		     "load",
+		     (double)p->pool / (double)TIB,
+		     (double)MACHINE / (double)TIB);
+	if (z->replays && z->peak > CLUSTERED * z->independent)
+		warn(p,
+		     "arrivals of the trace cluster: independent ones would "
+		     "reach %.1f GB",
+		     z->independent / 1e9);
 }
 
 int plan_make(const struct plan_opts *o, struct plan *ret, char *err,
@@ -401,9 +418,9 @@ int plan_make(const struct plan_opts *o, struct plan *ret, char *err,
 	free(l);
 	if (!r)
 		r = plan_load(ret, err, errlen);
-	if (r)
-		return r;
-	r = plan_pool(ret, err, errlen);
+	if (!r)
+		r = plan_pool(ret, err, errlen);
+	kvs_serving_load_fini(&ret->load);
 	if (r)
 		return r;
 	plan_copies(ret);

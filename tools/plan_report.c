@@ -59,13 +59,20 @@ static void print_pool(const struct plan *p, FILE *f)
 		"%.0f s x %.2f GB\n",
 		GB(z->held), rate, o->abort,
 		o->acked ? 0 : SEC(o->s.hold_timeout), GB(mean));
-	fprintf(f,
-		"  peak       %8.1f GB = what is passed once in %.0f s, about "
-		"as likely as not:\n"
-		"              mean %.1f, deviation %.1f, skew %.2f; a byte "
-		"stays %.1f s\n",
-		GB(z->peak), o->horizon, GB(z->in_flight + z->held),
-		GB(z->sigma), z->skew, z->stay);
+	if (z->replays)
+		fprintf(f,
+			"  peak       %8.1f GB = what the trace reaches, mean "
+			"of %u replays: its arrivals are\n"
+			"              not independent, or it would be %.1f\n",
+			GB(z->peak), z->replays, GB(z->independent));
+	else
+		fprintf(f,
+			"  peak       %8.1f GB = what is passed once in %.0f s, "
+			"about as likely as not:\n"
+			"              mean %.1f, deviation %.1f; a byte stays "
+			"%.1f s\n",
+			GB(z->peak), o->horizon, GB(z->in_flight + z->held),
+			GB(z->sigma), z->stay);
 	fprintf(f,
 		"  longest    %8.1f GB = one request of %u tokens, as it lies "
 		"in the pool\n"
@@ -186,6 +193,9 @@ int plan_print_json(const struct plan *p, FILE *out)
 				 json_real(SEC(p->hold_least))) &&
 	    !json_object_set_new(j, "ttft_cost", json_copies(p)) &&
 	    !json_object_set_new(j, "claim_ms", json_real(z->claim * 1e3)) &&
+	    !json_object_set_new(j, "replays", json_integer(z->replays)) &&
+	    !json_object_set_new(j, "independent_peak_bytes",
+				 json_real(z->independent)) &&
 	    !json_object_set(j, "load", load) &&
 	    !json_object_set(j, "use", use) &&
 	    !json_object_set_new(j, "notes", json_notes(p)))

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/serving.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
 #include "lib/clock.h"
 #include "pipeline/layout.h"
 #include "pipeline/presets.h"
+#include "tools/shot.h"
 #include "tools/trace.h"
 
-#define COUNTED 100.0 /* rooms at a time that are counted one by one */
 #define POOL_MAX (1ULL << 62) /* bytes; more is said so */
 
 void kvs_serving_defaults(struct kvs_serving *ret)
@@ -62,49 +63,76 @@ int kvs_serving_model(struct kvs_serving *s, const char *model, char *err,
 
 /* ---- the load of a trace ------------------------------------------------- */
 
-static double dispersion(const struct kvs_trace *t, double speed,
-			 double seconds)
+static double pages_up(uint32_t tokens, uint32_t page_size)
 {
-	double n = 0, sum = 0, squares = 0, in = 0;
-	double width = seconds * 1e3 * speed, end = width;
-	size_t i = 0;
-
-	while (i < t->n) {
-		if ((double)t->req[i].at_ms < end) {
-			in++;
-			i++;
-			continue;
-		}
-		n++;
-		sum += in;
-		squares += in * in;
-		in = 0;
-		end += width;
-	}
-	if (n < 8 || sum <= 0) /* too few windows to tell */
-		return 1;
-	return (squares / n - sum / n * (sum / n)) / (sum / n);
+	return ceil((double)tokens / page_size) * page_size;
 }
 
-void kvs_serving_load_of(const struct kvs_trace *t, uint32_t page_size,
-			 double speed, struct kvs_serving_load *ret)
+static int ascending(const void *a, const void *b)
+{
+	const double *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+/* Each stands for as many prompts as the others, with the mean of theirs. */
+static void lengths_of(double *v, size_t n, double *ret)
+{
+	qsort(v, n, sizeof(*v), ascending);
+	for (size_t i = 0; i < KVS_SERVING_LENGTHS; i++) {
+		size_t from = i * n / KVS_SERVING_LENGTHS;
+		size_t to = (i + 1) * n / KVS_SERVING_LENGTHS;
+
+		if (to == from)
+			to++;
+		ret[i] = 0;
+		for (size_t k = from; k < to; k++)
+			ret[i] += v[k] / (double)(to - from);
+	}
+}
+
+int kvs_serving_load_of(const struct kvs_trace *t, uint32_t page_size,
+			double speed, bool arrivals,
+			struct kvs_serving_load *ret)
 {
 	double span = t->n ? (double)t->req[t->n - 1].at_ms / 1e3 / speed : 0;
+	double *v = calloc(t->n + 1, sizeof(*v));
 
 	*ret = (struct kvs_serving_load){ .max_tokens = t->max_input };
+	if (arrivals)
+		ret->arrival = calloc(t->n + 1, sizeof(*ret->arrival));
+	if (!v || (arrivals && !ret->arrival)) {
+		free(v);
+		kvs_serving_load_fini(ret);
+		return -ENOMEM;
+	}
 	ret->rate = span > 0 ? (double)t->n / span : (double)t->n;
 	for (size_t i = 0; i < t->n; i++) {
-		double x =
-			ceil((double)t->req[i].input / page_size) * page_size;
+		double x = pages_up(t->req[i].input, page_size);
 
+		v[i] = x;
 		ret->tokens += x / (double)t->n;
 		ret->tokens2 += x * x / (double)t->n;
-		ret->tokens3 += x * x * x / (double)t->n;
-		ret->tokens4 += x * x * x * x / (double)t->n;
 		ret->output += (double)t->req[i].output / (double)t->n;
+		if (arrivals)
+			ret->arrival[i] = (struct kvs_serving_arrival){
+				.at = (double)t->req[i].at_ms / 1e3 / speed,
+				.tokens = x,
+			};
 	}
-	for (unsigned int w = 0; w < KVS_SERVING_WINDOWS; w++)
-		ret->dispersion[w] = dispersion(t, speed, (double)(1u << w));
+	if (arrivals)
+		ret->n = t->n;
+	if (t->n)
+		lengths_of(v, t->n, ret->length);
+	free(v);
+	return 0;
+}
+
+void kvs_serving_load_fini(struct kvs_serving_load *l)
+{
+	free(l->arrival);
+	l->arrival = NULL;
+	l->n = 0;
 }
 
 /* ---- the pool ------------------------------------------------------------ */
@@ -125,123 +153,102 @@ static double prefill_wait(const struct kvs_serving *s,
 	       mean;
 }
 
-/* Of the arrivals over @seconds, between the windows it was measured over. */
-static double dispersion_at(const struct kvs_serving_load *l, double seconds)
-{
-	double at = seconds > 1 ? log2(seconds) : 0;
-	unsigned int w = (unsigned int)at;
-	double v;
-
-	if (w >= KVS_SERVING_WINDOWS - 1)
-		v = l->dispersion[KVS_SERVING_WINDOWS - 1];
-	else
-		v = l->dispersion[w] +
-		    (at - w) * (l->dispersion[w + 1] - l->dispersion[w]);
-	return v > 1 ? v : 1;
-}
-
-/* The level that a standard normal variable is above with this probability:
- * Abramowitz and Stegun, 26.2.23. */
-static double normal_above(double p)
-{
-	double t = sqrt(-2 * log(p));
-
-	return t - (2.515517 + 0.802853 * t + 0.010328 * t * t) /
-			   (1 + 1.432788 * t + 0.189269 * t * t +
-			    0.001308 * t * t * t);
-}
-
-/* The number that a Poisson variable is above with this probability at most;
- * beyond COUNTED its mean, which is near enough for a lower bound. */
-static double poisson_above(double mean, double p)
-{
-	double term = exp(-mean), sum = term, n = 0;
-
-	if (mean > COUNTED)
-		return mean;
-	while (1 - sum > p && n < 4 * COUNTED) {
-		n++;
-		term *= mean / n;
-		sum += term;
-	}
-	return n;
-}
-
 /* Seconds that a room keeps its memory. */
 struct stay {
 	double fixed;
 	double each; /* for each token */
 };
 
-/* Mean over all requests of bytes^k * seconds; k up to 3. */
-static double moment(const struct kvs_serving *s,
-		     const struct kvs_serving_load *l, unsigned int k,
-		     const struct stay *t)
+static struct kvs_shot shot(const struct kvs_serving *s, double tokens,
+			    const struct stay *t, double share)
 {
-	const double m[] = { 1, l->tokens, l->tokens2, l->tokens3, l->tokens4 };
-
-	return pow((double)s->token_bytes, k) *
-	       (t->fixed * m[k] + t->each * m[k + 1]);
+	return (struct kvs_shot){
+		.size = tokens * (double)s->token_bytes,
+		.time = t->fixed + t->each * tokens,
+		.share = share,
+	};
 }
 
-void kvs_serving_size(const struct kvs_serving *s,
-		      const struct kvs_serving_load *l, unsigned int nodes,
-		      double horizon, struct kvs_serving_size *ret)
+/* Every length twice: it comes to its end, or is given up. */
+static int level(const struct kvs_serving *s, const struct kvs_serving_load *l,
+		 double rate, const struct stay *done, const struct stay *gone,
+		 double horizon, double *ret_level, double *ret_sigma)
+{
+	struct kvs_shot *v = calloc(2 * KVS_SERVING_LENGTHS, sizeof(*v));
+	double share = 1.0 / KVS_SERVING_LENGTHS;
+	int r;
+
+	if (!v)
+		return -ENOMEM;
+	for (unsigned int i = 0; i < KVS_SERVING_LENGTHS; i++) {
+		v[2 * i] = shot(s, l->length[i], done, share * (1 - l->abort));
+		v[2 * i + 1] = shot(s, l->length[i], gone, share * l->abort);
+	}
+	r = kvs_shot_level(rate, v, 2 * KVS_SERVING_LENGTHS, horizon, ret_level,
+			   ret_sigma);
+	free(v);
+	return r;
+}
+
+/* Mean over all requests of tokens * seconds. */
+static double token_seconds(const struct kvs_serving_load *l,
+			    const struct stay *t)
+{
+	return t->fixed * l->tokens + t->each * l->tokens2;
+}
+
+int kvs_serving_size(const struct kvs_serving *s,
+		     const struct kvs_serving_load *l, unsigned int nodes,
+		     double horizon, struct kvs_serving_size *ret)
 {
 	double hold = l->acked ? 0 : (double)s->hold_timeout / 1e9;
-	double rate = l->rate / nodes, all, count, least, z, p, k2, k3;
-	double copy = (double)s->token_bytes / (double)s->h2d_rate;
+	double rate = l->rate / nodes, copy, bytes, most, span;
+	double shorter = 0, sigma;
 	struct stay done, gone;
+	int r;
 
+	bytes = (double)s->token_bytes;
+	copy = bytes / (double)s->h2d_rate;
 	*ret = (struct kvs_serving_size){
 		.wait = prefill_wait(s, l),
 		.prefill = l->tokens / s->prefill_rate,
-		.push = (double)s->prefill_chunk * (double)s->token_bytes /
-			(double)s->link_rate,
+		.push = (double)s->prefill_chunk * bytes / (double)s->link_rate,
 		/* the engine looks once a step */
 		.claim = (double)s->step_base / 2e9,
 		.copy = l->tokens * copy,
-		.largest = (double)l->max_tokens * (double)s->token_bytes,
+		.largest = (double)l->max_tokens * bytes,
 	};
 	done.fixed = ret->wait + ret->push + ret->claim;
 	done.each = 1 / s->prefill_rate + copy;
 	/* given up half way, as a mean */
 	gone.fixed = ret->wait;
 	gone.each = 0.5 / s->prefill_rate;
-	ret->in_flight = rate * ((1 - l->abort) * moment(s, l, 1, &done) +
-				 l->abort * moment(s, l, 1, &gone));
+	ret->in_flight = rate * bytes *
+			 ((1 - l->abort) * token_seconds(l, &done) +
+			  l->abort * token_seconds(l, &gone));
 	gone.fixed += hold;
-	ret->held = rate * l->abort * hold * l->tokens * (double)s->token_bytes;
-#define BOTH(k)                                    \
-	((1 - l->abort) * moment(s, l, k, &done) + \
-	 l->abort * moment(s, l, k, &gone))
-	k2 = rate * BOTH(2);
-	k3 = rate * BOTH(3);
-	ret->stay = BOTH(2) / (l->tokens2 * pow((double)s->token_bytes, 2));
-	/* thinned over the nodes, arrivals cluster less */
-	ret->dispersion = 1 + (dispersion_at(l, ret->stay) - 1) / nodes;
-	all = ret->in_flight + ret->held;
-	count = rate * BOTH(0);
-	k2 += (ret->dispersion - 1) * all * all / count;
-#undef BOTH
-	ret->sigma = sqrt(k2);
-	ret->skew = k3 / (k2 * ret->sigma);
-	p = 0.5 * ret->stay / (2 * horizon);
-	z = normal_above(p < 0.5 ? p : 0.5);
-	ret->peak = all + ret->sigma * 2 / ret->skew *
-				  (pow(1 + ret->skew * z / 6 -
-					       ret->skew * ret->skew / 36,
-				       3) -
-				   1);
-	/* With a room now and then the skew is such that the approximation
-	 * falls below anything. So many rooms of the mean size are never above
-	 * what as many of all sizes reach, and one there is. */
-	least = poisson_above(count, p);
-	least = (least > 1 ? least : 1) * all / count;
-	if (least < all)
-		least = all;
-	if (!(ret->peak > least))
-		ret->peak = least;
-	z = ret->peak > ret->largest ? ret->peak : ret->largest;
-	ret->pool = z < (double)POOL_MAX ? (uint64_t)z : POOL_MAX;
+	ret->held = rate * l->abort * hold * l->tokens * bytes;
+	ret->stay = (ret->in_flight + ret->held) / (rate * l->tokens * bytes);
+	r = level(s, l, rate, &done, &gone, horizon, &ret->independent,
+		  &ret->sigma);
+	ret->peak = ret->independent;
+	span = l->n ? l->arrival[l->n - 1].at : 0;
+	if (!r && l->n)
+		r = kvs_serving_replay(s, l, nodes, ret, &ret->peak,
+				       &ret->replays);
+	if (!r && l->n && span < horizon) {
+		r = level(s, l, rate, &done, &gone, span, &shorter, &sigma);
+		ret->peak += ret->independent - shorter;
+	}
+	if (r)
+		return r;
+	most = ret->in_flight + ret->held;
+	/* a room there is */
+	if (most < l->tokens * bytes)
+		most = l->tokens * bytes;
+	if (!(ret->peak > most))
+		ret->peak = most;
+	most = ret->peak > ret->largest ? ret->peak : ret->largest;
+	ret->pool = most < (double)POOL_MAX ? (uint64_t)most : POOL_MAX;
+	return 0;
 }

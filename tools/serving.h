@@ -17,6 +17,7 @@
 #define KVS_TOOLS_SERVING_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /**
@@ -50,31 +51,39 @@ struct kvs_serving {
 	uint64_t hold_timeout;
 };
 
-#define KVS_SERVING_WINDOWS 8u /* of 1, 2, 4 .. 128 seconds */
+#define KVS_SERVING_LENGTHS 512u
+
+/* A prompt of a trace. */
+struct kvs_serving_arrival {
+	double at; /* seconds */
+	double tokens; /* in whole pages */
+};
 
 /**
  * struct kvs_serving_load - what is asked of it
  * @rate: requests a second
  * @tokens: mean of the prompt lengths, in whole pages
- * @tokens2, @tokens3, @tokens4: means of their powers
+ * @tokens2: mean of their squares
+ * @length: prompt lengths, each as likely as the others, ascending
  * @max_tokens: longest prompt
  * @output: mean of the tokens generated
- * @dispersion: variance over mean of the arrivals in such a window; 1 where
- *              they are independent of each other
  * @abort: share of the requests that are given up, anywhere in their prefill
  * @acked: their acknowledgements come, so that nothing is held for long
+ * @arrival: by time, where it is they that come; NULL: independent of each
+ *           other, at @rate
+ * @n: of these
  */
 struct kvs_serving_load {
 	double rate;
 	double tokens;
 	double tokens2;
-	double tokens3;
-	double tokens4;
+	double length[KVS_SERVING_LENGTHS];
 	uint32_t max_tokens;
 	double output;
-	double dispersion[KVS_SERVING_WINDOWS];
 	double abort;
 	bool acked;
+	struct kvs_serving_arrival *arrival;
+	size_t n;
 };
 
 /**
@@ -83,11 +92,12 @@ struct kvs_serving_load {
  * @prefill, @push, @claim, @copy: seconds of the mean prompt
  * @in_flight: bytes of rooms that are received, claimed or copied, mean
  * @held: bytes of rooms that were given up, mean
- * @sigma: standard deviation of the sum, bytes
- * @skew: of it
+ * @sigma: standard deviation of the sum where arrivals are independent, bytes
  * @stay: seconds that a byte stays, mean
- * @dispersion: of the arrivals, over that
- * @peak: bytes that are passed once in the horizon, about as likely as not
+ * @independent: bytes that are passed once in the horizon, about as likely as
+ *               not, where arrivals are independent of each other
+ * @replays: of the arrivals; 0: none
+ * @peak: bytes: @independent, or what the replays reached, as a mean
  * @largest: bytes of the longest prompt
  * @pool: bytes: the peak, and never less than the largest; 1 << 62 where that
  *        or more
@@ -101,9 +111,9 @@ struct kvs_serving_size {
 	double in_flight;
 	double held;
 	double sigma;
-	double skew;
 	double stay;
-	double dispersion;
+	double independent;
+	unsigned int replays;
 	double peak;
 	double largest;
 	uint64_t pool;
@@ -132,10 +142,15 @@ int kvs_serving_model(struct kvs_serving *s, const char *model, char *err,
  * @t: requests
  * @page_size: tokens; lengths are rounded up to it
  * @speed: arrivals come so many times as fast
- * @ret: all but @abort and @acked
+ * @arrivals: it is they that come, not others like them
+ * @ret: all but @abort and @acked; for kvs_serving_load_fini()
+ *
+ * Return: 0 or -ENOMEM.
  */
-void kvs_serving_load_of(const struct kvs_trace *t, uint32_t page_size,
-			 double speed, struct kvs_serving_load *ret);
+int kvs_serving_load_of(const struct kvs_trace *t, uint32_t page_size,
+			double speed, bool arrivals,
+			struct kvs_serving_load *ret);
+void kvs_serving_load_fini(struct kvs_serving_load *l);
 
 #define KVS_SERVING_HORIZON 3600.0 /* seconds */
 
@@ -150,16 +165,36 @@ void kvs_serving_load_of(const struct kvs_trace *t, uint32_t page_size,
  * Memory of a room is taken when it is opened and kept while it waits for its
  * prefill instance, is computed, is sent, is claimed and is copied; of one
  * that is given up, until the hold ends. So many bytes for so long, at random
- * times: a shot noise, whose cumulants are the rate times the means of
- * bytes^k times seconds (Campbell's theorem). Arrivals in clusters widen it by
- * their dispersion. Its peak is the level of a Pearson III distribution with
- * these cumulants that is passed once in the horizon, by Wilson and Hilferty's
- * approximation, with two looks for each time that a byte stays. Where rooms
- * are few it is no less than the mean, than one room of the mean size, and
- * than so many of them as are there at once with that probability.
+ * times: a shot noise, see kvs_shot_level().
+ *
+ * Arrivals of a trace are not independent of each other: where the load has
+ * them, they are replayed with the same times, with other requests given up
+ * each time, and the peak is the mean of what a pool without an end reached.
+ * If the horizon is longer than they are, it is higher by what that makes
+ * where they are independent.
+ *
+ * Where rooms are few it is no less than the mean, and than one room of the
+ * mean size.
+ * Return: 0 or -ENOMEM.
  */
-void kvs_serving_size(const struct kvs_serving *s,
-		      const struct kvs_serving_load *l, unsigned int nodes,
-		      double horizon, struct kvs_serving_size *ret);
+int kvs_serving_size(const struct kvs_serving *s,
+		     const struct kvs_serving_load *l, unsigned int nodes,
+		     double horizon, struct kvs_serving_size *ret);
+
+/**
+ * kvs_serving_replay() - what a pool without an end reaches
+ * @s: the cluster
+ * @l: with arrivals
+ * @nodes: that share it; rooms are spread over them by chance
+ * @z: wait is not used; push, claim and copy are
+ * @ret_peak: bytes of a node, mean over nodes and replays
+ * @ret_replays: how many
+ *
+ * The same is always the same. Return: 0 or -ENOMEM.
+ */
+int kvs_serving_replay(const struct kvs_serving *s,
+		       const struct kvs_serving_load *l, unsigned int nodes,
+		       const struct kvs_serving_size *z, double *ret_peak,
+		       unsigned int *ret_replays);
 
 #endif /* KVS_TOOLS_SERVING_H */

@@ -2,9 +2,11 @@
 /*
  * Claims: what kvstage-plan says a pool must hold at its peak is within a
  * tenth of the high-water mark that kvstage-bench ttft measures with a pool
- * that has no end, over aborts, holds and models, as a mean of some seeds; its
- * numbers go the way they must, at any rate and none of them negative; its file
- * is one that kvstaged takes, or there is none; what cannot be is refused.
+ * that has no end, over rates, aborts (none too) and models, as a mean of some
+ * seeds, and of a trace whose arrivals come in bunches as well, which nothing
+ * but its arrivals tells; its numbers go the way they must, at any rate and none
+ * of them negative; its file is one that kvstaged takes, or there is none; what
+ * cannot be is refused, and what no pool helps is said.
  *
  * usage: e2e_plan TOOLS
  */
@@ -15,6 +17,7 @@
 #include <cmocka.h>
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,9 +88,9 @@ static double planned(const char *key, const char *args)
 }
 
 /* As the benchmark's own requests are. */
-#define SAME                                                                   \
-	"--nodes 1 --p50 6900 --p99 85000 --context 126000 --rate 3.4 --hold " \
-	"30s --horizon 1h "
+#define SAME                                                            \
+	"--nodes 1 --p50 6900 --p99 85000 --context 126000 --hold 30s " \
+	"--horizon 1h "
 
 /* Adds the high-water marks of one command's runs, in their order. */
 static void measure(const char *args, unsigned int seed, double *sum,
@@ -110,7 +113,7 @@ static void measure(const char *args, unsigned int seed, double *sum,
 		*next = '\0';
 		j = json_loads(line, 0, NULL);
 		assert_non_null(j);
-		sum[i] += of(j, "host_pool_high_water_bytes") / SEEDS;
+		sum[i] += of(j, "host_pool_high_water_bytes");
 		json_decref(j);
 	}
 	free(text);
@@ -127,18 +130,91 @@ static void compare(const char *what, double plan_bytes, double measured)
 
 static void within_a_tenth_of_the_benchmark(void **state)
 {
-	static const char *const abort[] = { "0", "0.3", "0.6" };
-	double high[3] = { 0 };
+	static const char *const abort[] = { "0", "0.1", "0.3", "0.6" };
+	/* an hour each */
+	static const struct {
+		const char *rate, *bench;
+		unsigned int seeds;
+	} at[] = { { "0.85", "--speed 0.25 --requests 3060", 8 },
+		   { "1.7", "--speed 0.5 --requests 6120", 6 } };
 	char args[512];
 
 	(void)state;
-	for (unsigned int seed = 1; seed <= SEEDS; seed++)
-		measure("--abort 0,0.3,0.6", seed, high, 3);
-	for (int i = 0; i < 3; i++) {
-		snprintf(args, sizeof(args), SAME "--abort %s", abort[i]);
-		compare(args + sizeof(SAME) - 1, planned("peak_bytes", args),
-			high[i]);
+	for (size_t k = 0; k < sizeof(at) / sizeof(at[0]); k++) {
+		double high[4] = { 0 };
+
+		snprintf(args, sizeof(args), "--abort 0,0.1,0.3,0.6 %s",
+			 at[k].bench);
+		for (unsigned int seed = 1; seed <= at[k].seeds; seed++)
+			measure(args, seed, high, 4);
+		for (int i = 0; i < 4; i++) {
+			snprintf(args, sizeof(args),
+				 SAME "--rate %s --abort %s", at[k].rate,
+				 abort[i]);
+			compare(args + sizeof(SAME) - 1,
+				planned("peak_bytes", args),
+				high[i] / at[k].seeds);
+		}
 	}
+}
+
+#define BUNCH 12
+#define BUNCHES 150
+
+/* A bunch every six seconds. */
+static void bunches(char *path)
+{
+	int fd = mkstemp(path);
+	unsigned int x = 1;
+
+	assert_true(fd >= 0);
+	for (int i = 0; i < BUNCHES * BUNCH; i++) {
+		x = x * 1103515245 + 12345;
+		assert_true(dprintf(fd,
+				    "{\"timestamp\": %d, \"input_length\": %u, "
+				    "\"output_length\": 100}\n",
+				    i / BUNCH * 6000,
+				    1000 + (x >> 8) % 20000) > 0);
+	}
+	close(fd);
+}
+
+static void of_arrivals_in_bunches(void **state)
+{
+	static const char *const abort[] = { "0", "0.1", "0.3", "0.6" };
+	char path[] = "/tmp/kvs-plan-XXXXXX", args[512];
+	double high[4] = { 0 }, alone, v;
+	json_t *j;
+
+	(void)state;
+	bunches(path);
+	snprintf(args, sizeof(args), "--abort 0,0.1,0.3,0.6 --trace %s", path);
+	for (unsigned int seed = 1; seed <= SEEDS; seed++)
+		measure(args, seed, high, 4);
+	for (int i = 0; i < 4; i++) {
+		snprintf(args, sizeof(args),
+			 "--nodes 1 --hold 30s --horizon 15m --trace %s "
+			 "--abort %s",
+			 path, abort[i]);
+		j = plan(args);
+		v = of(j, "peak_bytes");
+		compare(strstr(args, "--abort"), v, high[i] / SEEDS);
+		if (!i) {
+			/* no chance is in it */
+			assert_true(of(j, "replays") == 1);
+			assert_true(fabs(v / high[i] * SEEDS - 1) < 0.02);
+			/* as many at any time would reach something else */
+			alone = of(j, "independent_peak_bytes");
+			assert_true(alone < 0.9 * v || alone > 1.1 * v);
+		}
+		json_decref(j);
+	}
+	/* a day has what 15 minutes have not */
+	snprintf(args, sizeof(args),
+		 "--nodes 1 --hold 30s --horizon 24h --abort 0.6 --trace %s",
+		 path);
+	assert_true(planned("peak_bytes", args) > v);
+	unlink(path);
 }
 
 static void and_with_another_model(void **state)
@@ -150,9 +226,9 @@ static void and_with_another_model(void **state)
 		measure("--model deepseek-v3-fp8 --abort 0.3 --acks fast", seed,
 			&high, 1);
 	compare("deepseek-v3-fp8, acks fast",
-		planned("peak_bytes", SAME "--model deepseek-v3-fp8 --abort "
-					   "0.3 --acks fast"),
-		high);
+		planned("peak_bytes", SAME "--model deepseek-v3-fp8 --rate "
+					   "3.4 --abort 0.3 --acks fast"),
+		high / SEEDS);
 }
 
 static void numbers_go_the_right_way(void **state)
@@ -235,6 +311,38 @@ static void any_rate(void **state)
 			json_decref(j);
 		}
 	}
+}
+
+/* What no pool helps is said, with what it is. */
+static void what_no_pool_helps(void **state)
+{
+	static const struct {
+		const char *args, *says;
+	} bad[] = {
+		{ "--rate 40", "prefill cannot do it: 1" },
+		{ "--rate 10 --nic 1GB", "network into the node cannot do it" },
+		{ "--rate 10 --h2d 1GB", "way to the device cannot do it" },
+		{ "--rate 9 --abort 0", "device's KV pool cannot do it" },
+		{ "--rate 18", "prefill is 8" },
+		{ "--rate 1000 --prefills 10000 --nodes 1",
+		  "pool.size of a NUMA node is" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		json_t *j = plan(bad[i].args);
+		char *all = json_dumps(json_object_get(j, "notes"), 0);
+
+		if (!all || !strstr(all, bad[i].says))
+			fail_msg("%s: %s", bad[i].args, all);
+		free(all);
+		json_decref(j);
+	}
+	/* and nothing where all is well */
+	json_t *j = plan("");
+
+	assert_int_equal(json_array_size(json_object_get(j, "notes")), 0);
+	json_decref(j);
 }
 
 /* What pool.size cannot be is an error, not another number. */
@@ -418,9 +526,11 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(within_a_tenth_of_the_benchmark),
+		cmocka_unit_test(of_arrivals_in_bunches),
 		cmocka_unit_test(and_with_another_model),
 		cmocka_unit_test(numbers_go_the_right_way),
 		cmocka_unit_test(any_rate),
+		cmocka_unit_test(what_no_pool_helps),
 		cmocka_unit_test(too_large),
 		cmocka_unit_test(of_a_trace),
 		cmocka_unit_test(t_hold),

@@ -199,7 +199,8 @@ static int plan_requests(const struct ttft_opts *o, const struct kvs_trace *t,
 		free(free_at);
 		return -ENOMEM;
 	}
-	kvs_rng_init(&r, o->seed);
+	/* not the draws that generated the requests */
+	kvs_rng_init(&r, kvs_mix64(o->seed ^ 0x61626f72));
 	p->n = t->n;
 	for (size_t i = 0; i < p->n; i++) {
 		struct ttft_req *q = &p->v[i];
@@ -210,9 +211,11 @@ static int plan_requests(const struct ttft_opts *o, const struct kvs_trace *t,
 			p->max_input = q->input;
 	}
 	p->mean_input = (double)p->tokens / (double)p->n;
-	kvs_serving_load_of(t, o->s.page_size, o->speed, &p->load);
 	p->span = p->v[p->n - 1].at;
 	free(free_at);
+	if (kvs_serving_load_of(t, o->s.page_size, o->speed, o->trace,
+				&p->load))
+		return -ENOMEM;
 	return plan_crashes(o, p);
 }
 
@@ -243,6 +246,7 @@ void ttft_plan_free(struct ttft_plan *p)
 {
 	free(p->v);
 	free(p->crash);
+	kvs_serving_load_fini(&p->load);
 	*p = (struct ttft_plan){ 0 };
 }
 
