@@ -75,11 +75,20 @@ struct race {
 	const struct race_transport *t;
 	uint64_t page; /* bytes of a page in all buffers */
 	struct race_shape shape;
+	bool torn; /* a grant ends with its connection only */
 	struct kvs_device *device;
 	void *dev[RACE_BUFFERS];
 	uint32_t *slots; /* device page of each page of B */
 	unsigned int n_lines;
 	char (*lines)[RACE_LINE]; /* of the daemon's log */
+};
+
+/* Writes that a rank began after it was proven that it reaches nothing. */
+struct race_late {
+	unsigned int n;
+	unsigned int refused; /* by the device */
+	unsigned int cut; /* ended with their connection */
+	unsigned int landed; /* or so their writer was told */
 };
 
 /**
@@ -102,9 +111,18 @@ struct race {
  * @done: the copy is over
  * @settle: every room is over
  * @status, @bytes, @drains: numbers
+ * @late: of all so far; NULL: not counted
+ * @stubborn: rank 1 goes on writing from @launch on whatever it was told, and
+ *            then @land is: one more of its writes has ended. Its connections
+ *            may break of that, so B is always another peer's
+ * @rounds: instead of the test's; 0: as many
+ * @grant_kind: verbs
  */
 struct race_transport {
 	const char *name;
+	const char *grant_kind;
+	unsigned int rounds;
+	bool stubborn;
 	unsigned int item;
 	unsigned int extent_pages;
 	unsigned char (*byte)(const struct race_room *r, uint32_t buffer,
@@ -127,9 +145,13 @@ struct race_transport {
 	uint64_t (*bytes)(struct race *x, enum kvs_extent_state st);
 	uint64_t (*drains)(struct race *x, enum kvs_drain_outcome o,
 			   enum kvs_proof p);
+	void (*late)(struct race *x, struct race_late *ret);
 };
 
-extern const struct race_transport race_tcp_sock, race_tcp_uring, race_loop;
+extern const struct race_transport race_tcp_sock, race_tcp_uring, race_loop,
+	race_verbs_mr, race_verbs_window;
+/* Is there a device? Says why not, or which. */
+bool race_verbs_there(void);
 
 /* Is the hold there? Not in a build with KVS_MUTATE and the rule taken out. */
 static inline bool race_held(void)

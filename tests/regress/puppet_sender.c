@@ -303,17 +303,22 @@ int ps_data(struct ps *p)
 	return (int)p->n_data++;
 }
 
-void ps_up(struct ps *p, unsigned int port, const char *peer, uint32_t rank,
-	   uint32_t n_ranks, const struct kvs_layout *layout)
+void ps_control_up(struct ps *p)
 {
 	char text[KVS_WIRE_TEXT] = "";
 	int ret;
 
-	ps_init(p, port, peer, rank, n_ranks, layout);
 	assert_int_equal(ps_hello(p), 0);
 	ret = ps_layout(p, text, sizeof(text));
 	if (ret)
 		fail_msg("LAYOUT: %d %s", ret, text);
+}
+
+void ps_up(struct ps *p, unsigned int port, const char *peer, uint32_t rank,
+	   uint32_t n_ranks, const struct kvs_layout *layout)
+{
+	ps_init(p, port, peer, rank, n_ranks, layout);
+	ps_control_up(p);
 	assert_int_equal(ps_data(p), 0);
 }
 
@@ -495,12 +500,15 @@ void ps_granted(struct ps *p, struct ps_room *r, uint64_t seed, uint32_t max)
 					   m.grant.aux_len),
 			 0);
 	assert_int_equal(r->geo.n_extents, m.grant.n_extents);
+	assert_null(kvs_send_remote_init(
+		&r->remote, &r->l, p->caps & KVS_CAP_ONE_SIDED, &m.grant));
 	ps_cut_all(p, r, max);
 }
 
 void ps_room_fini(struct ps_room *r)
 {
 	kvs_geometry_fini(&r->geo);
+	kvs_send_remote_fini(&r->remote);
 	free(r->chunks);
 	memset(r, 0, sizeof(*r));
 }
@@ -522,7 +530,8 @@ void ps_chunk_msg(const struct ps *p, const struct ps_room *r, uint32_t i,
 
 	assert_true(i < r->n_chunks);
 	memset(m, 0, sizeof(*m));
-	m->type = KVS_WIRE_CHUNK;
+	m->type = p->caps & KVS_CAP_ONE_SIDED ? KVS_WIRE_CHUNK_DONE
+					      : KVS_WIRE_CHUNK;
 	m->chunk = (struct kvs_msg_chunk){
 		.room = r->grant.room,
 		.generation = r->grant.generation,

@@ -15,6 +15,7 @@
 
 #include "pipeline/auth.h"
 #include "pipeline/geometry.h"
+#include "pipeline/sender_internal.h"
 #include "pipeline/wire.h"
 
 #define PS_DATA_MAX 8
@@ -49,6 +50,7 @@ struct ps_room {
 	struct kvs_geometry geo;
 	struct kvs_layout l; /* with the grant's page size */
 	uint64_t seed; /* of its bytes */
+	struct kvs_send_remote remote; /* where to, when @caps say one-sided */
 	uint32_t n_chunks;
 	struct ps_chunk {
 		uint32_t extent;
@@ -88,7 +90,9 @@ int ps_greet(struct ps *p, int fd, struct kvs_msg *m);
 /* 0, or the positive errno of ERROR with @text. */
 int ps_layout(struct ps *p, char *text, size_t len);
 int ps_data(struct ps *p); /* one more data connection: its number */
-/* All three; fails the test when one does. */
+/* The first two; fails the test when one does. */
+void ps_control_up(struct ps *p);
+/* All three, from ps_init() on. */
 void ps_up(struct ps *p, unsigned int port, const char *peer, uint32_t rank,
 	   uint32_t n_ranks, const struct kvs_layout *layout);
 void ps_down(struct ps *p); /* FIN on all; harmless when down */

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The race over RDMA, on a device of this machine: real one-sided writes into
+ * the pool of a daemon core. Rank 1 of A's peer is a liar with a thread and
+ * connections of its own: from its launch on it writes A's first K again and
+ * again, by A's key, whatever it is told. Each ABORT goes unheard, also the one
+ * that its own control connection acknowledged; when it is refused and loses
+ * its connection, it makes another one and goes on.
+ *
+ * An attempt that begins after A's memory was proven out of reach must not
+ * succeed: it is refused by the device, or cut off with its connection.
+ */
+#include "tests/claim/race_service.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rdma/verbs.h"
+
+#define LIAR 1u /* rank, of peer 0 */
+
+/* One data connection, of the liar's transport or of the others'. */
+struct vconn {
+	const struct ps *p;
+	struct kvs_conn *c; /* NULL: closed */
+	_Atomic bool up; /* HELLO was answered, on the queue pair */
+};
+
+/* A write under way, and its source. */
+struct vwrite {
+	struct kvs_tx tx;
+	struct iovec iov;
+	_Atomic bool done;
+	int status;
+};
+
+static bool soft; /* a device whose invalidations prove nothing */
+static struct kvs_transport *net; /* of those that do as they are told */
+static struct vconn conns[RACE_SERVICE_PEERS][RACE_RANKS];
+
+static struct {
+	struct kvs_transport *t;
+	struct vconn conn;
+	pthread_t thread;
+	struct vwrite w;
+	/* of A; set before @go */
+	struct ps_room *side;
+	unsigned char *bytes;
+	_Atomic bool go;
+	_Atomic bool stop;
+	/* attempts: begun, ended, and how those of after the proof ended */
+	_Atomic unsigned int begun;
+	_Atomic unsigned int ended;
+	/* begun before the proof; UINT_MAX: none yet */
+	_Atomic unsigned int proven;
+	_Atomic unsigned int refused, cut, landed;
+} liar;
+
+/* ---- connections ---- */
+
+static void conn_opened(struct kvs_conn *c)
+{
+	_Alignas(8) unsigned char buf[KVS_FRAME_MAX];
+	struct vconn *v = kvs_conn_user(c);
+	struct kvs_msg m;
+
+	ps_hello_msg(v->p, KVS_ROLE_DATA, &m);
+	assert_true(kvs_wire_encode(&m, buf, sizeof(buf)) > 0);
+	assert_int_equal(kvs_conn_send(c, (const struct kvs_frame *)buf), 0);
+}
+
+static int conn_frame(struct kvs_conn *c, const struct kvs_frame *f)
+{
+	struct vconn *v = kvs_conn_user(c);
+
+	if (kvs_get16(f->type) == KVS_WIRE_HELLO)
+		v->up = true;
+	return 0;
+}
+
+static void conn_closed(struct kvs_conn *c, int err)
+{
+	struct vconn *v = kvs_conn_user(c);
+
+	(void)err;
+	v->c = NULL;
+	v->up = false;
+}
+
+static const struct kvs_conn_ops conn_ops = {
+	.opened = conn_opened,
+	.frame = conn_frame,
+	.closed = conn_closed,
+};
+
+static void dial(struct kvs_transport *t, struct vconn *v, const struct ps *p)
+{
+	struct kvs_addr a;
+	char at[32], err[128];
+
+	v->p = p;
+	snprintf(at, sizeof(at), "127.0.0.1:%u", p->port);
+	assert_int_equal(kvs_addr_parse(at, false, &a, err, sizeof(err)), 0);
+	assert_int_equal(kvs_transport_connect(t, &a, KVS_CONN_DATA, &conn_ops,
+					       v, &v->c),
+			 0);
+}
+
+#define net_wait(cond)                                                \
+	for (uint64_t until_ = rig_until(); !(cond);) {               \
+		assert_true(kvs_transport_poll(net, 1000000) >= 0);   \
+		if (rig_now() > until_)                               \
+			rig_pause(until_, #cond, __FILE__, __LINE__); \
+	}
+
+/* ---- writes ---- */
+
+static void write_done(struct kvs_conn *c, struct kvs_tx *tx, int status)
+{
+	struct vwrite *w = kvs_container_of(tx, struct vwrite, tx);
+
+	(void)c;
+	w->status = status;
+	w->done = true;
+}
+
+/* Chunk @i of a granted room from @bytes; false: the connection is no more. */
+static bool write_chunk(struct vconn *v, struct vwrite *w,
+			const struct ps_room *r, uint32_t i,
+			unsigned char *bytes)
+{
+	struct kvs_msg m;
+
+	memset(w, 0, sizeof(*w));
+	ps_chunk_msg(v->p, r, i, &m);
+	assert_int_equal(kvs_wire_encode(&m, w->tx.frame, sizeof(w->tx.frame)),
+			 KVS_DATA_FRAME);
+	assert_int_equal(kvs_send_remote_key(&r->remote, &r->l, &m.chunk,
+					     &w->tx.remote),
+			 0);
+	w->iov.iov_base = bytes + KVS_DATA_FRAME;
+	w->iov.iov_len = m.chunk.len;
+	w->tx.iov = &w->iov;
+	w->tx.n_iov = 1;
+	w->tx.done = write_done;
+	w->tx.one_sided = true;
+	return !kvs_conn_write(v->c, &w->tx);
+}
+
+/* ---- the liar ---- */
+
+static void liar_ended(void)
+{
+	if (liar.begun > liar.proven) {
+		if (!liar.w.status)
+			liar.landed++;
+		else if (liar.w.status == -EREMOTEIO)
+			liar.refused++;
+		else
+			liar.cut++;
+	}
+	liar.ended++;
+}
+
+static void *liar_main(void *arg)
+{
+	bool flying = false;
+
+	(void)arg;
+	while (!liar.stop || flying) {
+		if (flying && liar.w.done) {
+			flying = false;
+			liar_ended();
+		}
+		if (!liar.stop && !liar.conn.c)
+			dial(liar.t, &liar.conn, race_service_writer(0, LIAR));
+		if (!liar.stop && liar.go && liar.conn.up && !flying) {
+			/* not while it closes */
+			flying = write_chunk(&liar.conn, &liar.w, liar.side, 0,
+					     liar.bytes);
+			liar.begun += flying;
+		}
+		assert_true(kvs_transport_poll(liar.t, 1000000) >= 0);
+	}
+	return NULL;
+}
+
+/* One attempt that begins from here on is over. */
+static void liar_attempts(void)
+{
+	unsigned int want = liar.begun + 1;
+
+	for (uint64_t until = rig_until(); liar.ended < want;)
+		rig_pause(until, "an attempt of the liar", __FILE__, __LINE__);
+}
+
+/* ---- the race's steps ---- */
+
+static void make(struct kvs_transport **ret)
+{
+	static const struct kvs_transport_opts o = { .engine = "sock" };
+	static const struct kvs_verbs_opts v = {
+		.node = -1,
+		.gid_index = -1,
+		.no_grants = true,
+	};
+	char err[256];
+
+	if (kvs_verbs_create(&o, &v, ret, err, sizeof(err)))
+		fail_msg("%s", err);
+}
+
+static void verbs_up(struct race *x)
+{
+	const char *set[][2] = { { "transport.data", "verbs" },
+				 { "rdma.grant", x->t->grant_kind },
+				 { NULL, NULL } };
+
+	race_service_up(x, "sock", KVS_CAP_ONE_SIDED, set);
+	x->torn = soft && x->t == &race_verbs_window;
+	make(&net);
+	memset(conns, 0, sizeof(conns));
+	for (unsigned int p = 0; p < RACE_SERVICE_PEERS; p++) {
+		for (unsigned int k = 0; k < RACE_RANKS; k++) {
+			if (!p && k == LIAR)
+				continue;
+			dial(net, &conns[p][k], race_service_writer(p, k));
+			net_wait(conns[p][k].up);
+		}
+	}
+	memset(&liar, 0, sizeof(liar));
+	liar.proven = UINT32_MAX;
+	make(&liar.t);
+	assert_int_equal(pthread_create(&liar.thread, NULL, liar_main, NULL),
+			 0);
+}
+
+static void verbs_down(struct race *x)
+{
+	liar.stop = true;
+	pthread_join(liar.thread, NULL);
+	kvs_transport_destroy(liar.t);
+	free(liar.bytes);
+	kvs_transport_destroy(net);
+	race_service_down(x);
+}
+
+static void verbs_launch(struct race *x, struct race_room *r)
+{
+	size_t len;
+
+	(void)x;
+	liar.side = race_service_side(r, LIAR);
+	assert_int_equal(liar.side->chunks[0].kind, KVS_BUFFER_K);
+	assert_int_equal(liar.side->chunks[0].layer, 1);
+	liar.bytes = ps_chunk_bytes(race_service_writer(0, LIAR), liar.side, 0,
+				    &len);
+	liar.go = true;
+	liar_attempts();
+}
+
+static void verbs_land(struct race *x, struct race_room *r)
+{
+	(void)x, (void)r;
+	liar_attempts();
+}
+
+static void verbs_answer(struct race *x, struct race_room *r, unsigned int rank,
+			 enum race_end how)
+{
+	race_service_answer(x, r, rank, how);
+	if (rank != LIAR)
+		return;
+	/* what began before may have been refused, or not */
+	liar.proven = liar.begun;
+}
+
+static void verbs_fill(struct race *x, struct race_room *r)
+{
+	struct kvs_room_info info = { 0 };
+	struct vwrite *w;
+	unsigned char **bytes;
+	uint32_t n = 0, i = 0;
+	size_t len;
+
+	for (unsigned int k = 0; k < RACE_RANKS; k++)
+		n += race_service_side(r, k)->n_chunks;
+	w = calloc(n, sizeof(*w));
+	bytes = calloc(n, sizeof(*bytes));
+	assert_non_null(w);
+	assert_non_null(bytes);
+	for (unsigned int k = 0; k < RACE_RANKS; k++) {
+		const struct ps_room *s = race_service_side(r, k);
+		struct vconn *v = &conns[r->peer][k];
+
+		for (uint32_t c = 0; c < s->n_chunks; c++, i++) {
+			bytes[i] = ps_chunk_bytes(v->p, s, c, &len);
+			assert_true(write_chunk(v, &w[i], s, c, bytes[i]));
+		}
+	}
+	for (i = 0; i < n; i++) {
+		net_wait(w[i].done);
+		assert_int_equal(w[i].status, 0);
+		free(bytes[i]);
+	}
+	free(bytes);
+	free(w);
+	rig_wait(race_rig, rig_room(race_rig, r->id, &info) &&
+				   info.received == r->pages * x->page);
+}
+
+static void verbs_late(struct race *x, struct race_late *ret)
+{
+	(void)x;
+	*ret = (struct race_late){
+		.n = liar.refused + liar.cut + liar.landed,
+		.refused = liar.refused,
+		.cut = liar.cut,
+		.landed = liar.landed,
+	};
+}
+
+bool race_verbs_there(void)
+{
+	static const struct kvs_transport_opts o = { .engine = "sock" };
+	struct kvs_verbs_info info[KVS_VERBS_DEVS_MAX];
+	struct kvs_transport *t;
+	unsigned int n;
+	char err[256];
+	int rc = kvs_verbs_create(&o, NULL, &t, err, sizeof(err));
+
+	if (rc == -EOPNOTSUPP || rc == -ENODEV) {
+		printf("skip: %s\n", err);
+		return false;
+	}
+	if (rc)
+		fail_msg("%s", err);
+	n = kvs_verbs_devices(t, info, KVS_VERBS_DEVS_MAX);
+	for (unsigned int i = 0; i < n; i++) {
+		soft |= info[i].used && !strcmp(info[i].driver, "rxe");
+		print_message("# %s (%s), %s, windows: %s\n", info[i].device,
+			      info[i].driver, info[i].link,
+			      info[i].windows ? "type 2" : "none");
+	}
+	kvs_transport_destroy(t);
+	return true;
+}
+
+#define RACE_VERBS(kind)                                                      \
+	{                                                                     \
+		RACE_SERVICE,                                                 \
+			.answer = verbs_answer, .name = "verbs, grant " kind, \
+			.grant_kind = (kind), .rounds = 1, .stubborn = true,  \
+			.up = verbs_up, .down = verbs_down,                   \
+			.launch = verbs_launch, .land = verbs_land,           \
+			.fill = verbs_fill, .late = verbs_late,               \
+	}
+const struct race_transport race_verbs_mr = RACE_VERBS("mr");
+const struct race_transport race_verbs_window = RACE_VERBS("window");
