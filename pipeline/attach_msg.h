@@ -18,6 +18,12 @@
  *   COMMITTED ----------------------------->  word says DONE
  *   ABORT --------------------------------->
  *   COPY_OVER ----------------------------->  an aborted room's copy ended
+ *   RETRACT ------------------------------->  a request is to leave the device
+ *          <------------ PLACED (extents)     then the word says ADMITTED: it
+ *                                             may be copied out
+ *   RETRACTED ----------------------------->  word says SEALING, then READY;
+ *                                             back to the device as above,
+ *                                             from COMMIT on
  *   DETACH -------------------------------->
  *
  * Status page: n_slots words; a word is
@@ -35,7 +41,7 @@
 #include "pipeline/geometry.h"
 
 #define KVS_ATTACH_MAGIC 0x4b565341u
-#define KVS_ATTACH_VERSION 3
+#define KVS_ATTACH_VERSION 4
 #define KVS_ENGINE_NAME 64
 #define KVS_ATTACH_POOLS_MAX 32
 #define KVS_PACKET_MAX 65536
@@ -52,6 +58,9 @@ enum kvs_packet_type {
 	KVS_PACKET_ABORT,
 	KVS_PACKET_COPY_OVER,
 	KVS_PACKET_DETACH,
+	KVS_PACKET_RETRACT,
+	KVS_PACKET_PLACED,
+	KVS_PACKET_RETRACTED,
 	KVS_PACKET_TYPE_MAX,
 };
 
@@ -115,6 +124,7 @@ struct kvs_packet_admit {
 	struct kvs_rank_slice ranks[]; /* n_ranks */
 };
 
+/* READY of a room, PLACED of a retraction */
 struct kvs_packet_ready {
 	struct kvs_packet h;
 	uint64_t generation;
@@ -135,12 +145,20 @@ struct kvs_packet_failed {
 	char text[256];
 };
 
-/* COMMIT, COMMITTED, ABORT, COPY_OVER */
+struct kvs_packet_retract {
+	struct kvs_packet h;
+	uint64_t id; /* the engine's, for listings */
+	uint64_t tokens;
+	uint32_t slot;
+	int32_t node; /* -1: the engine's */
+};
+
+/* COMMIT, COMMITTED, ABORT, COPY_OVER, RETRACTED */
 struct kvs_packet_room {
 	struct kvs_packet h;
 	uint64_t generation; /* 0 in ABORT: whatever is in the slot */
 	uint32_t slot;
-	int32_t err; /* COMMITTED: 0 or positive errno of the copy */
+	int32_t err; /* COMMITTED, RETRACTED: 0 or positive errno of the copy */
 };
 
 #define KVS_WORD(gen, err, st)                                     \

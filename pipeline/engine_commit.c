@@ -9,7 +9,7 @@
 #include "pipeline/layout.h"
 
 /* Pools are made known to a device at the first commit to it. */
-static int devices_know(struct kvs_engine *e, struct kvs_device *d)
+int kvs_eng_devices_know(struct kvs_engine *e, struct kvs_device *d)
 {
 	uint32_t i;
 	int ret;
@@ -116,8 +116,8 @@ static void commit_runs(const struct kvs_engine *e, struct kvs_eng_room *r,
 	r->copy.dir = KVS_COPY_H2D;
 }
 
-static int commit_build(struct kvs_engine *e, struct kvs_eng_room *r,
-			const struct kvs_commit *c)
+int kvs_eng_copy_build(struct kvs_engine *e, struct kvs_eng_room *r,
+		       const struct kvs_commit *c)
 {
 	size_t runs = (size_t)r->geo.n_extents *
 			      (e->layout->n_buffers - e->fixed_buffers) +
@@ -168,9 +168,9 @@ int kvs_engine_commit(struct kvs_engine *e, const kvs_handle *h,
 	}
 	ret = commit_check(r, c);
 	if (!ret)
-		ret = devices_know(e, c->device);
+		ret = kvs_eng_devices_know(e, c->device);
 	if (!ret)
-		ret = commit_build(e, r, c);
+		ret = kvs_eng_copy_build(e, r, c);
 	if (ret)
 		return ret;
 	r->phase = KVS_ENG_PHASE_CLAIMED;
@@ -245,6 +245,9 @@ int kvs_eng_advance(struct kvs_engine *e, struct kvs_eng_room *r)
 			return 0;
 		copy_over(e, r, ret);
 		return 1;
+	case KVS_ENG_PHASE_LEAVING:
+	case KVS_ENG_PHASE_LEAVING_COPY:
+		return kvs_eng_out_advance(e, r);
 	case KVS_ENG_PHASE_OPEN:
 	case KVS_ENG_PHASE_COPIED:
 		break;
@@ -286,6 +289,8 @@ int kvs_engine_copied_layers(struct kvs_engine *e, const kvs_handle *h)
 		return -ECANCELED;
 	switch (r->phase) {
 	case KVS_ENG_PHASE_OPEN:
+	case KVS_ENG_PHASE_LEAVING:
+	case KVS_ENG_PHASE_LEAVING_COPY:
 		return -EAGAIN;
 	case KVS_ENG_PHASE_CLAIMED:
 		break;
@@ -311,7 +316,11 @@ bool kvs_eng_room_live(struct kvs_engine *e, struct kvs_eng_room *r)
 		    e->local[r->slot] == KVS_ENG_FAILED)
 			return false;
 		return kvs_device_query(r->device, &r->copy) == -EINPROGRESS;
+	case KVS_ENG_PHASE_LEAVING:
+	case KVS_ENG_PHASE_LEAVING_COPY:
+		return kvs_eng_out_live(e, r);
 	case KVS_ENG_PHASE_OPEN:
+		return r->out && kvs_eng_out_live(e, r);
 	case KVS_ENG_PHASE_COPIED:
 		break;
 	}

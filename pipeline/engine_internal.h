@@ -14,6 +14,11 @@
  *                                          when the room failed meanwhile
  *   COPIED   nothing                       the word says DONE or FAILED
  *
+ * A retraction has two phases more, between two of OPEN:
+ *
+ *   LEAVING  lists of the copy out         what computes its pages is over
+ *   LEAVING_COPY  a copy in flight         its event: RETRACTED, or COPY_OVER
+ *
  * A copy starts only on the word COMMITTING: before it, the daemon may still
  * end the room (claim timeout) and give its memory to another.
  *
@@ -56,6 +61,8 @@ enum kvs_eng_phase {
 	KVS_ENG_PHASE_CLAIMED,
 	KVS_ENG_PHASE_COPYING,
 	KVS_ENG_PHASE_COPIED,
+	KVS_ENG_PHASE_LEAVING,
+	KVS_ENG_PHASE_LEAVING_COPY,
 };
 
 /* Packets a room owes the daemon, in the order they must go out. */
@@ -63,6 +70,19 @@ enum kvs_eng_phase {
 #define KVS_ENG_OWE_COMMITTED 2u
 #define KVS_ENG_OWE_ABORT 4u
 #define KVS_ENG_OWE_COPY_OVER 8u
+#define KVS_ENG_OWE_RETRACTED 16u
+
+/* A request that leaves the device, until its copy out has ended. */
+struct kvs_eng_out {
+	struct kvs_device *device;
+	int (*written)(void *arg);
+	void *arg;
+	bool over; /* the daemon has been told, or will be */
+	uint32_t n_pages;
+	uint32_t n_items;
+	uint32_t *pages; /* pages, then items */
+	void *buffers[]; /* of the layout */
+};
 
 struct kvs_eng_room {
 	struct kvs_list node; /* on e->active or e->lingering */
@@ -86,6 +106,8 @@ struct kvs_eng_room {
 	struct kvs_geometry geo;
 	uint32_t pool;
 	uint64_t *off; /* geo.n_extents */
+
+	struct kvs_eng_out *out; /* of a retraction; else NULL */
 
 	/* the copy; one allocation, at runs */
 	struct kvs_device *device;
@@ -148,7 +170,7 @@ struct kvs_engine {
 	uint32_t *free; /* stack of free slots */
 	uint32_t n_free;
 
-	struct kvs_list active; /* CLAIMED or COPYING */
+	struct kvs_list active; /* CLAIMED, COPYING or LEAVING */
 	struct kvs_list lingering; /* forgotten, word not final */
 	struct kvs_list out; /* rooms that owe packets */
 
@@ -221,6 +243,13 @@ void kvs_eng_lost(struct kvs_engine *e, const char *why);
 
 /* engine_room.c */
 struct kvs_eng_room *kvs_eng_room_of(struct kvs_engine *e, const kvs_handle *h);
+/* A room for a free slot; 0, -EAGAIN, -ECONNRESET, -ENOMEM. Take it when its
+ * packet has gone out, or undo. */
+int kvs_eng_slot(struct kvs_engine *e, uint32_t flags,
+		 struct kvs_eng_room **ret);
+void kvs_eng_slot_undo(struct kvs_eng_room *r);
+void kvs_eng_slot_take(struct kvs_engine *e, struct kvs_eng_room *r,
+		       kvs_handle *ret);
 /* Learn the generation; the word, or 0 while it is the one before. */
 uint64_t kvs_eng_room_word(struct kvs_engine *e, struct kvs_eng_room *r);
 /* The daemon has said its last word of it. */
@@ -240,6 +269,20 @@ void kvs_eng_reap(struct kvs_engine *e);
 /* Start or finish its copy; number of steps. */
 int kvs_eng_advance(struct kvs_engine *e, struct kvs_eng_room *r);
 bool kvs_eng_room_live(struct kvs_engine *e, struct kvs_eng_room *r);
+/* 0, or what registering said. */
+int kvs_eng_devices_know(struct kvs_engine *e, struct kvs_device *d);
 void kvs_eng_devices_forget(struct kvs_engine *e);
+/* The lists of a copy between the extents and @c: 0 or -ENOMEM. */
+int kvs_eng_copy_build(struct kvs_engine *e, struct kvs_eng_room *r,
+		       const struct kvs_commit *c);
+
+/* engine_retract.c: rooms with r->out */
+/* It has its places. */
+void kvs_eng_out_placed(struct kvs_engine *e, struct kvs_eng_room *r);
+int kvs_eng_out_advance(struct kvs_engine *e, struct kvs_eng_room *r);
+/* Can its device pages still be read, or may they yet? */
+bool kvs_eng_out_live(struct kvs_engine *e, struct kvs_eng_room *r);
+/* It is given up: tell that no copy will begin, if none did. */
+void kvs_eng_out_end(struct kvs_engine *e, struct kvs_eng_room *r);
 
 #endif /* KVS_PIPELINE_ENGINE_INTERNAL_H */

@@ -31,6 +31,8 @@ void kvs_eng_lost(struct kvs_engine *e, const char *why)
 			kvs_eng_room_fail(e, r, r->copy_err,
 					  "the copy to the device failed");
 		else if (r->phase == KVS_ENG_PHASE_OPEN ||
+			 r->phase == KVS_ENG_PHASE_LEAVING ||
+			 r->phase == KVS_ENG_PHASE_LEAVING_COPY ||
 			 (r->phase == KVS_ENG_PHASE_CLAIMED &&
 			  KVS_WORD_STATUS(w) != KVS_STATUS_COMMITTING))
 			kvs_eng_room_fail(e, r, ECONNRESET, why);
@@ -54,6 +56,7 @@ static const struct {
 	unsigned int owed;
 	enum kvs_packet_type type;
 } owed_order[] = {
+	{ KVS_ENG_OWE_RETRACTED, KVS_PACKET_RETRACTED },
 	{ KVS_ENG_OWE_COMMIT, KVS_PACKET_COMMIT },
 	{ KVS_ENG_OWE_COMMITTED, KVS_PACKET_COMMITTED },
 	{ KVS_ENG_OWE_ABORT, KVS_PACKET_ABORT },
@@ -62,6 +65,8 @@ static const struct {
 
 static int flush_room(struct kvs_engine *e, struct kvs_eng_room *r)
 {
+	/* its generation: it may have become known */
+	(void)kvs_eng_room_word(e, r);
 	for (size_t i = 0; i < KVS_ARRAY_SIZE(owed_order); i++) {
 		struct kvs_packet_room p = {
 			.h = { KVS_ATTACH_MAGIC, owed_order[i].type },
@@ -72,7 +77,8 @@ static int flush_room(struct kvs_engine *e, struct kvs_eng_room *r)
 
 		if (!(r->owed & owed_order[i].owed))
 			continue;
-		if (owed_order[i].owed == KVS_ENG_OWE_COMMITTED)
+		if (owed_order[i].owed &
+		    (KVS_ENG_OWE_COMMITTED | KVS_ENG_OWE_RETRACTED))
 			p.err = r->copy_err;
 		ret = kvs_eng_send(e, &p, sizeof(p));
 		if (ret)
@@ -135,7 +141,7 @@ static int packet_ready(struct kvs_engine *e, size_t len)
 		return -EPROTO;
 	r = packet_room(e, p->slot, p->generation);
 	/* Aborted meanwhile, as a rule. */
-	if (!r || e->local[r->slot] == KVS_ENG_FREE ||
+	if (!r || r->out || e->local[r->slot] == KVS_ENG_FREE ||
 	    e->local[r->slot] == KVS_ENG_FAILED ||
 	    r->phase == KVS_ENG_PHASE_COPIED || kvs_eng_room_final(e, r))
 		return 0;
@@ -146,6 +152,38 @@ static int packet_ready(struct kvs_engine *e, size_t len)
 				  "cannot be");
 		kvs_eng_room_give_up(e, r);
 	}
+	return 0;
+}
+
+static int packet_placed(struct kvs_engine *e, size_t len)
+{
+	const struct kvs_packet_ready *p = (const void *)&e->buf;
+	struct kvs_eng_room *r;
+	int ret;
+
+	if (len < sizeof(*p))
+		return -EPROTO;
+	r = packet_room(e, p->slot, p->generation);
+	if (!r)
+		return 0;
+	if (!r->out)
+		return -EPROTO;
+	if (e->local[r->slot] == KVS_ENG_FREE ||
+	    e->local[r->slot] == KVS_ENG_FAILED || kvs_eng_room_final(e, r)) {
+		kvs_eng_out_end(e, r);
+		return 0;
+	}
+	ret = p->pool < e->n_pools && !e->pools[p->pool].writable
+		      ? -EPROTO
+		      : kvs_eng_room_ready(e, r, p, len);
+	if (ret) {
+		kvs_eng_room_fail(e, r, -ret,
+				  "the daemon sent PLACED with places that "
+				  "cannot be");
+		kvs_eng_room_give_up(e, r);
+		return 0;
+	}
+	kvs_eng_out_placed(e, r);
 	return 0;
 }
 
@@ -178,6 +216,8 @@ static int packet_take(struct kvs_engine *e, size_t len, bool cut)
 	switch ((enum kvs_packet_type)e->buf.h.type) {
 	case KVS_PACKET_READY:
 		return packet_ready(e, len);
+	case KVS_PACKET_PLACED:
+		return packet_placed(e, len);
 	case KVS_PACKET_FAILED:
 		return packet_failed(e, len);
 	case KVS_PACKET_ATTACH:
@@ -189,6 +229,8 @@ static int packet_take(struct kvs_engine *e, size_t len, bool cut)
 	case KVS_PACKET_ABORT:
 	case KVS_PACKET_COPY_OVER:
 	case KVS_PACKET_DETACH:
+	case KVS_PACKET_RETRACT:
+	case KVS_PACKET_RETRACTED:
 	case KVS_PACKET_TYPE_MAX:
 		break;
 	}

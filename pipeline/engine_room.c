@@ -48,7 +48,8 @@ void kvs_eng_room_fail(struct kvs_engine *e, struct kvs_eng_room *r, int err,
 	r->failure.err = err;
 	r->failure.http_class = 503;
 	snprintf(r->failure.text, sizeof(r->failure.text), "%s", text);
-	if (r->phase == KVS_ENG_PHASE_CLAIMED) {
+	if (r->phase == KVS_ENG_PHASE_CLAIMED ||
+	    r->phase == KVS_ENG_PHASE_LEAVING) {
 		kvs_list_del(&r->node);
 		r->phase = KVS_ENG_PHASE_OPEN;
 	}
@@ -64,6 +65,8 @@ void kvs_eng_room_give_up(struct kvs_engine *e, struct kvs_eng_room *r)
 		kvs_eng_owe(e, r, KVS_ENG_OWE_ABORT | KVS_ENG_OWE_COPY_OVER);
 	else
 		kvs_eng_owe(e, r, KVS_ENG_OWE_ABORT);
+	if (r->out)
+		kvs_eng_out_end(e, r);
 }
 
 void kvs_eng_room_free(struct kvs_engine *e, struct kvs_eng_room *r)
@@ -76,6 +79,7 @@ void kvs_eng_room_free(struct kvs_engine *e, struct kvs_eng_room *r)
 	kvs_geometry_fini(&r->geo);
 	free(r->off);
 	free(r->runs);
+	free(r->out);
 	free(r);
 }
 
@@ -187,17 +191,12 @@ static int admit_send(struct kvs_engine *e, const struct kvs_admit *a,
 			    sizeof(*p) + a->n_ranks * sizeof(p->ranks[0]));
 }
 
-int kvs_engine_admit(struct kvs_engine *e, const struct kvs_admit *a,
-		     kvs_handle *ret)
+int kvs_eng_slot(struct kvs_engine *e, uint32_t flags,
+		 struct kvs_eng_room **ret)
 {
+	uint32_t spare = admit_spare(e, flags);
 	struct kvs_eng_room *r;
-	uint32_t slot, spare;
-	int res;
 
-	res = admit_check(e, a);
-	if (res)
-		return res;
-	spare = admit_spare(e, a->flags);
 	/* An ABORT that waits must not be overtaken: it may be of this id. */
 	kvs_eng_flush(e);
 	if (e->n_free <= spare)
@@ -209,25 +208,52 @@ int kvs_engine_admit(struct kvs_engine *e, const struct kvs_admit *a,
 	r = calloc(1, sizeof(*r));
 	if (!r)
 		return -ENOMEM;
-	slot = e->free[e->n_free - 1];
-	r->id = a->room;
-	r->slot = slot;
-	r->tokens = a->tokens;
-	r->n_ranks = a->n_ranks;
-	r->aux_len = a->aux_len;
+	r->slot = e->free[e->n_free - 1];
 	kvs_list_init(&r->node);
 	kvs_list_init(&r->out_node);
 	/* Before the packet: its answer may be in the word already after. */
-	e->previous[slot] = kvs_eng_word(e, slot);
-	res = admit_send(e, a, slot);
+	e->previous[r->slot] = kvs_eng_word(e, r->slot);
+	*ret = r;
+	return 0;
+}
+
+void kvs_eng_slot_undo(struct kvs_eng_room *r)
+{
+	free(r->out);
+	free(r);
+}
+
+void kvs_eng_slot_take(struct kvs_engine *e, struct kvs_eng_room *r,
+		       kvs_handle *ret)
+{
+	e->n_free--;
+	e->rooms[r->slot] = r;
+	e->local[r->slot] = KVS_ENG_WORD;
+	*ret = (kvs_handle){ .slot = r->slot + 1,
+			     .previous = e->previous[r->slot] };
+}
+
+int kvs_engine_admit(struct kvs_engine *e, const struct kvs_admit *a,
+		     kvs_handle *ret)
+{
+	struct kvs_eng_room *r;
+	int res;
+
+	res = admit_check(e, a);
+	if (!res)
+		res = kvs_eng_slot(e, a->flags, &r);
+	if (res)
+		return res;
+	r->id = a->room;
+	r->tokens = a->tokens;
+	r->n_ranks = a->n_ranks;
+	r->aux_len = a->aux_len;
+	res = admit_send(e, a, r->slot);
 	if (res) {
-		free(r);
+		kvs_eng_slot_undo(r);
 		return res;
 	}
-	e->n_free--;
-	e->rooms[slot] = r;
-	e->local[slot] = KVS_ENG_WORD;
-	*ret = (kvs_handle){ .slot = slot + 1, .previous = e->previous[slot] };
+	kvs_eng_slot_take(e, r, ret);
 	return 0;
 }
 
@@ -266,6 +292,8 @@ int kvs_engine_release(struct kvs_engine *e, const kvs_handle *h)
 	if ((st != KVS_STATUS_FAILED && st != KVS_STATUS_DONE) ||
 	    kvs_eng_room_live(e, r))
 		return -EBUSY;
+	if (r->out)
+		kvs_eng_out_end(e, r);
 	e->local[r->slot] = KVS_ENG_FREE;
 	if (room_over(e, r))
 		kvs_eng_room_free(e, r);

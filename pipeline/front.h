@@ -121,7 +121,7 @@ struct kvs_session {
 
 struct kvs_slot {
 	uint64_t generation; /* of the live room in it; 0: free */
-	uint64_t room;
+	uint64_t room; /* 0: a retraction */
 };
 
 /* A packet or word that could not be handed over yet. */

@@ -99,7 +99,7 @@ void kvs_front_engine_lost(struct kvs_front_engine *e, const char *why)
 			       (int)e->pid, why);
 		/* Room ids of its live rooms are free again at once. */
 		for (uint32_t i = 0; i < e->n_slots; i++)
-			if (e->slots[i].generation)
+			if (e->slots[i].generation && e->slots[i].room)
 				kvs_directory_end(e->f, e->slots[i].room,
 						  e->slots[i].generation,
 						  ECONNRESET);

@@ -214,6 +214,45 @@ static void packet_admit(struct kvs_front_engine *e,
 	kvs_parked_run(f, kvs_directory_get(f, q.room));
 }
 
+/* A request that leaves the device: it has no room id, only its slot. */
+static void packet_retract(struct kvs_front_engine *e,
+			   const struct kvs_packet_retract *p, size_t len)
+{
+	struct kvs_front *f = e->f;
+	struct kvs_packet_failed out;
+	struct kvs_retract_request q = { 0 };
+	const char *why = "out of memory";
+	int node, err = EAGAIN;
+
+	if (len != sizeof(*p) || p->slot >= e->n_slots || !p->tokens) {
+		packet_bad(e, "sent a malformed RETRACT");
+		return;
+	}
+	if (e->slots[p->slot].generation) {
+		packet_bad(e, "retracted into a slot that is in use");
+		return;
+	}
+	node = admit_node(e, p->node);
+	q.generation = ++f->next_generation << KVS_NODE_BITS |
+		       (node < 0 ? e->home : (uint32_t)node);
+	q.id = p->id;
+	q.engine = e->number;
+	q.slot = p->slot;
+	q.tokens = p->tokens;
+	if (node < 0) {
+		err = ENXIO;
+		why = "node: there is no pool on it";
+	} else if (!kvs_node_retract(&f->nodes[node], &q)) {
+		e->slots[p->slot].generation = q.generation;
+		e->slots[p->slot].room = 0; /* not in the directory */
+		return;
+	}
+	kvs_failed_fill(&out, p->slot, q.generation, err, 0, why);
+	kvs_front_engine_word(e, p->slot,
+			      KVS_WORD(q.generation, err, KVS_STATUS_FAILED),
+			      &out.h, sizeof(out));
+}
+
 static void packet_room(struct kvs_front_engine *e, enum kvs_packet_type type,
 			const struct kvs_packet_room *p, size_t len)
 {
@@ -237,7 +276,7 @@ static void packet_room(struct kvs_front_engine *e, enum kvs_packet_type type,
 		return;
 	}
 	/* An aborted room's id may be admitted again by the next packet. */
-	if (type == KVS_PACKET_ABORT &&
+	if (type == KVS_PACKET_ABORT && e->slots[q.slot].room &&
 	    e->slots[q.slot].generation == q.generation)
 		kvs_directory_end(f, e->slots[q.slot].room, q.generation,
 				  ECANCELED);
@@ -258,7 +297,11 @@ void kvs_front_engine_packet(struct kvs_front_engine *e, const void *buf,
 	case KVS_PACKET_COMMITTED:
 	case KVS_PACKET_ABORT:
 	case KVS_PACKET_COPY_OVER:
+	case KVS_PACKET_RETRACTED:
 		packet_room(e, (enum kvs_packet_type)h->type, buf, len);
+		return;
+	case KVS_PACKET_RETRACT:
+		packet_retract(e, buf, len);
 		return;
 	case KVS_PACKET_DETACH:
 		e->detached = true;
@@ -268,6 +311,7 @@ void kvs_front_engine_packet(struct kvs_front_engine *e, const void *buf,
 	case KVS_PACKET_REFUSED:
 	case KVS_PACKET_READY:
 	case KVS_PACKET_FAILED:
+	case KVS_PACKET_PLACED:
 	case KVS_PACKET_TYPE_MAX:
 		break;
 	}

@@ -412,6 +412,10 @@ int kvs_node_init(struct kvs_node *n, const struct kvs_settings *s,
 		return ret;
 	}
 	wo.pool = n->pool;
+	/* an engine that attaches learns of so many pools only */
+	if (n->offload_index < KVS_ATTACH_POOLS_MAX)
+		wo.offload = n->offload_pool;
+	wo.offload_index = n->offload_index;
 	return kvs_worker_create(&wo, &n->worker);
 }
 

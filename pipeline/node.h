@@ -40,6 +40,7 @@ struct kvs_node {
 	int numa;
 	struct kvs_region *region; /* receive pool's memory */
 	struct kvs_region *offload; /* or NULL */
+	uint32_t offload_index; /* its place among an engine's pools */
 	const struct kvs_node_up *up;
 	void *up_arg;
 	const struct kvs_clock *clock;
@@ -120,6 +121,7 @@ int kvs_node_message(struct kvs_node *n, uint64_t session,
 		     const struct kvs_msg *m);
 int kvs_node_packet(struct kvs_node *n, uint32_t engine,
 		    enum kvs_packet_type type, const struct kvs_packet_room *p);
+int kvs_node_retract(struct kvs_node *n, const struct kvs_retract_request *q);
 int kvs_node_abort(struct kvs_node *n, uint64_t generation,
 		   enum kvs_room_cause cause, int err, const char *why);
 /* Takes @fd on success. @proof: KVS_AUTH_MAC bytes, said before the reply;

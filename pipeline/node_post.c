@@ -29,6 +29,7 @@ struct node_post {
 		struct kvs_msg msg;
 		struct kvs_packet_room packet;
 		struct kvs_room_request request;
+		struct kvs_retract_request retract;
 	};
 	struct kvs_rank_slice ranks[]; /* of request; then its members */
 };
@@ -262,6 +263,25 @@ int kvs_node_packet(struct kvs_node *n, uint32_t engine,
 	p->number = engine;
 	p->type = type;
 	p->packet = *q;
+	return post_send(n, p);
+}
+
+static void run_retract(struct kvs_post *post, void *ctx)
+{
+	struct node_post *p = to_post(post);
+	struct kvs_node *n = ctx;
+
+	kvs_worker_retract(n->worker, &p->retract);
+	free(p);
+}
+
+int kvs_node_retract(struct kvs_node *n, const struct kvs_retract_request *q)
+{
+	struct node_post *p = post_new(run_retract, 0);
+
+	if (!p)
+		return -ENOMEM;
+	p->retract = *q;
 	return post_send(n, p);
 }
 

@@ -56,6 +56,8 @@ static int service_nodes(struct kvs_service *s, struct kvs_topology *topo,
 				? kvs_topology_node_find(topo, n->numa)
 				: NULL;
 
+		/* as ATTACHED has them: receive pools first */
+		n->offload_index = f->n_nodes + i;
 		n->up = &kvs_front_up;
 		n->up_arg = f;
 		ret = kvs_node_start(n, &f->settings, s->secret,
@@ -433,7 +435,7 @@ static void node_rooms(void *ctx, void *arg)
 {
 	const struct kvs_node *n = ctx;
 	struct rooms_arg *a = arg;
-	size_t more = n->worker->rooms.n;
+	size_t more = n->worker->rooms.n + n->worker->retracts.map.n;
 	struct kvs_room_info *v;
 
 	v = realloc(a->v, (a->n + more + 1) * sizeof(*v));

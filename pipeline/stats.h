@@ -91,6 +91,17 @@
 	X(CROWDED, "crowded") /* over auth.pending: cut off */          \
 	X(BLOCKED, "blocked") /* not even heard: auth.failures */
 
+/* X(NAME, label): kvstage_retract_total{result} */
+#define KVS_RETRACT_RESULTS(X)                                           \
+	X(TAKEN, "taken") /* memory for it was there */                  \
+	X(NOSPACE, "nospace") /* none now; it stayed on the device */    \
+	X(NOFIT, "nofit") /* can never fit, or none may leave now */     \
+	X(OUT, "out") /* it is out, complete */                          \
+	X(RESUMED, "resumed") /* it is back */                           \
+	X(DROPPED, "dropped") /* the engine ended it */                  \
+	X(CHECKSUM, "checksum") /* what is to go back is not the same */ \
+	X(FAILED, "failed") /* copy failed, engine lost, shutdown */
+
 #define KVS_ENUM_(n, s) KVS_CAUSE_##n,
 enum kvs_room_cause { KVS_ROOM_CAUSES(KVS_ENUM_) KVS_CAUSE_MAX };
 #undef KVS_ENUM_
@@ -106,6 +117,11 @@ enum kvs_ack_impossible {
 	KVS_ACK_IMPOSSIBLE(KVS_ENUM_) KVS_ACK_IMPOSSIBLE_MAX
 };
 #undef KVS_ENUM_
+#define KVS_ENUM_(n, s) KVS_RETRACT_RESULT_##n,
+enum kvs_retract_result {
+	KVS_RETRACT_RESULTS(KVS_ENUM_) KVS_RETRACT_RESULT_MAX
+};
+#undef KVS_ENUM_
 #define KVS_ENUM_(n, s) KVS_STRAY_##n,
 enum kvs_stray { KVS_STRAYS(KVS_ENUM_) KVS_STRAY_MAX };
 #undef KVS_ENUM_
@@ -118,6 +134,7 @@ extern const char *const kvs_auth_failure_name[KVS_AUTH_FAILURE_MAX];
 extern const char *const kvs_auth_key_name[KVS_AUTH_KEYS_MAX];
 
 extern const char *const kvs_ack_impossible_name[KVS_ACK_IMPOSSIBLE_MAX];
+extern const char *const kvs_retract_result_name[KVS_RETRACT_RESULT_MAX];
 extern const char *const kvs_stray_name[KVS_STRAY_MAX];
 extern const char *const kvs_cause_name[KVS_CAUSE_MAX];
 extern const char *const kvs_admit_result_name[KVS_ADMIT_MAX];
@@ -133,6 +150,7 @@ struct kvs_worker_stats {
 	uint64_t protocol_errors[KVS_PROTO_MAX];
 	uint64_t acks_impossible[KVS_ACK_IMPOSSIBLE_MAX];
 	uint64_t strays[KVS_STRAY_MAX];
+	uint64_t retracts[KVS_RETRACT_RESULT_MAX];
 	uint64_t loans_called; /* memory taken from rooms nobody opened */
 	uint64_t checksum_skipped; /* rooms' ranks that could not give one */
 	uint64_t late_bytes; /* arrived for a room that was over */
@@ -146,6 +164,8 @@ struct kvs_worker_stats {
 	struct kvs_hist transfer; /* ns, first OPEN to READY */
 	struct kvs_hist claim; /* ns, READY to commit */
 	struct kvs_hist commit; /* ns, commit to copies done */
+	struct kvs_hist retract; /* ns, memory given to copied out */
+	struct kvs_hist resume; /* ns, checked to copied back */
 	struct kvs_hist call; /* ns, a chunk's header to its last byte */
 	/* what hold.timeout has to cover; see aborts.h */
 	struct kvs_hist
@@ -168,6 +188,8 @@ struct kvs_worker_snapshot {
 	uint32_t rooms_live; /* not in DRAINING, FREE */
 	uint32_t rooms_waiting;
 	uint64_t reserve_bytes; /* set aside for health checks */
+	uint32_t retractions;
+	uint64_t retract_reserve_bytes; /* kept for them */
 	uint32_t rooms_held;
 	uint64_t held_bytes[KVS_CAUSE_MAX];
 	uint32_t data_connections;

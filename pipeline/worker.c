@@ -30,12 +30,17 @@ int kvs_worker_create(const struct kvs_worker_opts *o, struct kvs_worker **ret)
 	kvs_u64map_init(&w->sessions, o->secret);
 	kvs_list_init(&w->engines);
 	kvs_list_init(&w->dead);
+	w->retracts.pool = o->offload;
+	w->retracts.pool_index = o->offload_index;
+	kvs_retracts_init(w, o->secret);
 	kvs_admission_init(w);
 	kvs_hist_init(&w->stats.drain_seconds);
 	kvs_hist_init(&w->stats.admit_wait);
 	kvs_hist_init(&w->stats.transfer);
 	kvs_hist_init(&w->stats.claim);
 	kvs_hist_init(&w->stats.commit);
+	kvs_hist_init(&w->stats.retract);
+	kvs_hist_init(&w->stats.resume);
 	kvs_hist_init(&w->stats.call);
 	kvs_hist_init(&w->stats.abort_propagation);
 	kvs_hist_init(&w->stats.abort_remaining);
@@ -64,6 +69,7 @@ void kvs_worker_destroy(struct kvs_worker *w)
 		worker_engine_free(e);
 	while ((s = kvs_u64map_next(&w->sessions, &pos)))
 		free(s);
+	kvs_retracts_fini(w);
 	kvs_admission_fini(w);
 	kvs_u64map_fini(&w->rooms);
 	kvs_u64map_fini(&w->sessions);
@@ -99,7 +105,9 @@ int kvs_worker_engine_add(struct kvs_worker *w, uint32_t number,
 	e->extent_tokens = kvs_geometry_extent_tokens(
 		e->layout, w->set->extent_tokens, kvs_pool_segment(w->pool));
 	kvs_list_init(&e->rooms);
+	kvs_list_init(&e->retractions);
 	kvs_list_add_tail(&w->engines, &e->node);
+	kvs_retracts_engines(w);
 	return 0;
 }
 
@@ -128,6 +136,7 @@ void kvs_worker_engine_lost(struct kvs_worker *w, uint32_t number, bool proof)
 				kvs_party_leave(&m->copy,
 						KVS_PROOF_PROCESS_EXIT);
 		}
+		kvs_retracts_engine_lost(e, proof);
 	}
 }
 
@@ -605,8 +614,12 @@ void kvs_worker_packet(struct kvs_worker *w, uint32_t engine,
 	struct kvs_room_member *m = engine_room(w, engine, p);
 	int ret = 0;
 
-	if (!m)
-		return; /* over already; its status word says so */
+	if (!m) {
+		/* a retraction, or over already; its status word says so */
+		if (kvs_retract_packet(w, engine, type, p))
+			w->stats.protocol_errors[KVS_PROTO_ENGINE]++;
+		return;
+	}
 	switch (type) {
 	case KVS_PACKET_COMMIT:
 		/* not READY: the word says why */
@@ -633,6 +646,9 @@ void kvs_worker_packet(struct kvs_worker *w, uint32_t engine,
 	case KVS_PACKET_READY:
 	case KVS_PACKET_FAILED:
 	case KVS_PACKET_DETACH:
+	case KVS_PACKET_RETRACT:
+	case KVS_PACKET_PLACED:
+	case KVS_PACKET_RETRACTED:
 	case KVS_PACKET_TYPE_MAX:
 		ret = -EPROTO;
 		break;
@@ -674,17 +690,22 @@ void kvs_worker_turn(struct kvs_worker *w)
 		kvs_admission_run(w);
 	}
 	worker_bury(w);
+	kvs_retracts_turn(w);
 	kvs_list_for_each_entry_safe(e, tmp, &w->engines, node) {
-		if (!e->gone || !kvs_list_empty(&e->rooms))
+		if (!e->gone || !kvs_list_empty(&e->rooms) ||
+		    !kvs_list_empty(&e->retractions))
 			continue;
 		if (w->o.out->engine_over)
 			w->o.out->engine_over(w->o.arg, e->number);
 		worker_engine_free(e);
+		kvs_retracts_engines(w);
 	}
 }
 
 uint64_t kvs_worker_next(const struct kvs_worker *w)
 {
+	if (kvs_retracts_busy(w))
+		return 0;
 	return kvs_timerq_next(&w->timers);
 }
 
@@ -698,6 +719,7 @@ void kvs_worker_shutdown(struct kvs_worker *w)
 		if (worker_undecided(r))
 			kvs_room_fail(r, KVS_CAUSE_SHUTDOWN, ESHUTDOWN,
 				      "the daemon is going down");
+	kvs_retracts_shutdown(w);
 }
 
 void kvs_worker_abandon(struct kvs_worker *w)
@@ -710,5 +732,6 @@ void kvs_worker_abandon(struct kvs_worker *w)
 			      "the daemon ends");
 		kvs_drain_abandon(&r->drain);
 	}
+	kvs_retracts_abandon(w);
 	kvs_worker_turn(w);
 }

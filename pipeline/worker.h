@@ -22,6 +22,7 @@
 #include "pipeline/aborts.h"
 #include "pipeline/admission.h"
 #include "pipeline/attach_msg.h"
+#include "pipeline/retract.h"
 #include "pipeline/room.h"
 #include "pipeline/settings.h"
 
@@ -88,6 +89,8 @@ struct kvs_worker_opts {
 	unsigned int index;
 	struct kvs_pool *pool; /* receive pool; caller's */
 	uint32_t pool_index; /* as engines know it */
+	struct kvs_pool *offload; /* offload pool, or NULL; caller's */
+	uint32_t offload_index; /* likewise */
 	uint64_t secret; /* for hash tables and canaries */
 	bool one_sided; /* sessions that say so write by themselves */
 	const struct kvs_worker_out *out;
@@ -104,6 +107,7 @@ struct kvs_worker_engine {
 	struct kvs_layout *layout;
 	uint32_t extent_tokens; /* rounded for this layout */
 	struct kvs_list rooms; /* struct kvs_room_member */
+	struct kvs_list retractions;
 };
 
 /* A sender rank's connection, as a worker knows it. */
@@ -132,11 +136,12 @@ struct kvs_worker {
 	struct kvs_u64map sessions; /* by id */
 	struct kvs_list engines;
 	struct kvs_list dead; /* rooms to delete */
-	uint32_t live;
+	uint32_t live; /* retractions included */
 	bool shutting_down;
 	bool released; /* memory came back since the last turn */
 	struct kvs_admission admission;
 	struct kvs_aborts aborts; /* the last rooms that failed */
+	struct kvs_retracts retracts;
 	uint32_t flips_left; /* test.inject_flip */
 	struct kvs_worker_stats stats;
 };
@@ -184,7 +189,7 @@ void kvs_worker_open(struct kvs_worker *w, uint64_t session,
  * violation, the session has been closed through close_session(). */
 int kvs_worker_message(struct kvs_worker *w, uint64_t session,
 		       const struct kvs_msg *m);
-/* COMMIT, COMMITTED, ABORT, COPY_OVER of an engine. */
+/* COMMIT, COMMITTED, ABORT, COPY_OVER, RETRACTED of an engine. */
 void kvs_worker_packet(struct kvs_worker *w, uint32_t engine,
 		       enum kvs_packet_type type,
 		       const struct kvs_packet_room *p);

@@ -23,6 +23,7 @@ void kvs_worker_snapshot(const struct kvs_worker *w,
 	ret->rooms_waiting = kvs_admission_waiting(w);
 	ret->reserve_bytes = w->admission.reserve.bytes;
 	ret->stats = w->stats;
+	kvs_retracts_snapshot(w, ret);
 	ret->n_pools = 1;
 	ret->pools[0].name = kvs_pool_name(w->pool);
 	ret->pools[0].node = kvs_pool_node(w->pool);
@@ -66,7 +67,7 @@ size_t kvs_worker_rooms(const struct kvs_worker *w, struct kvs_room_info *v,
 		i->cause = r->failed ? kvs_cause_name[r->cause] : "";
 		i->parties = r->drain.live;
 	}
-	return n;
+	return kvs_retracts_list(w, v, n, max);
 }
 
 static uint64_t report_until(const struct kvs_timer *t, uint64_t now)
@@ -122,5 +123,5 @@ size_t kvs_worker_holds(const struct kvs_worker *w, struct kvs_hold_info *v,
 			i->ask_in = KVS_TIME_NEVER;
 		report_parties(&r->drain, i);
 	}
-	return n;
+	return kvs_retracts_holds(w, v, n, max);
 }

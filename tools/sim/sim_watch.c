@@ -508,6 +508,9 @@ static enum sim_event packet_event(enum kvs_packet_type type, int err)
 	case KVS_PACKET_READY:
 	case KVS_PACKET_FAILED:
 	case KVS_PACKET_DETACH:
+	case KVS_PACKET_RETRACT:
+	case KVS_PACKET_PLACED:
+	case KVS_PACKET_RETRACTED:
 	case KVS_PACKET_TYPE_MAX:
 		break;
 	}

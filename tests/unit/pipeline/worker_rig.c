@@ -47,7 +47,8 @@ static void out_to_engine(void *arg, uint32_t engine, uint32_t slot,
 		assert_int_equal(len, sizeof(e->failed));
 		memcpy(&e->failed, p, len);
 	}
-	if (p && p->type == KVS_PACKET_READY) {
+	if (p &&
+	    (p->type == KVS_PACKET_READY || p->type == KVS_PACKET_PLACED)) {
 		const struct kvs_packet_ready *r = (const void *)p;
 
 		e->n_extents = r->n_extents;
@@ -87,9 +88,25 @@ static const struct kvs_worker_out rig_out = {
 	.close_session = out_close_session,
 };
 
-void rig_up(struct rig *g, unsigned int pages)
+static void rig_pool(struct rig *g, const char *name, unsigned int pages,
+		     unsigned char **ret_base, struct kvs_pool **ret)
 {
-	struct kvs_pool_opts po = { .name = "receive" };
+	struct kvs_pool_opts po = {
+		.name = name,
+		.size = (uint64_t)pages * 4 * PAGE_BYTES,
+		.clock = &g->clock.clk,
+		.overtake_max = g->set.overtake,
+		.overtake_ns = g->set.overtake_time,
+	};
+
+	po.base = *ret_base = aligned_alloc(4096, po.size);
+	assert_non_null(po.base);
+	memset(po.base, 0xee, po.size);
+	assert_int_equal(kvs_pool_create(&po, ret), 0);
+}
+
+void rig_up_offload(struct rig *g, unsigned int pages, unsigned int offload)
+{
 	struct kvs_worker_opts wo = { .out = &rig_out, .arg = g };
 
 	kvs_log_set_level(KVS_LOG_ERR);
@@ -97,18 +114,14 @@ void rig_up(struct rig *g, unsigned int pages)
 	kvs_settings_init(&g->set);
 	g->set.extent_tokens = EXTENT_PAGES * PAGE_TOKENS;
 	kvs_vclock_init(&g->clock, KVS_NSEC_PER_SEC);
-	po.size = (uint64_t)pages * 4 * PAGE_BYTES;
-	po.clock = &g->clock.clk;
-	po.overtake_max = g->set.overtake;
-	po.overtake_ns = g->set.overtake_time;
-	g->base = aligned_alloc(4096, po.size);
-	assert_non_null(g->base);
-	memset(g->base, 0xee, po.size);
-	po.base = g->base;
-	assert_int_equal(kvs_pool_create(&po, &g->pool), 0);
+	rig_pool(g, "receive", pages, &g->base, &g->pool);
+	if (offload)
+		rig_pool(g, "offload", offload, &g->offload_base, &g->offload);
 	wo.settings = &g->set;
 	wo.clock = &g->clock.clk;
 	wo.pool = g->pool;
+	wo.offload = g->offload;
+	wo.offload_index = 1;
 	assert_int_equal(kvs_worker_create(&wo, &g->w), 0);
 	for (unsigned int i = 0; i < 4; i++) {
 		g->buffers[i].kind = i < 2 ? KVS_BUFFER_K : KVS_BUFFER_V;
@@ -125,6 +138,11 @@ void rig_up(struct rig *g, unsigned int pages)
 			 0);
 }
 
+void rig_up(struct rig *g, unsigned int pages)
+{
+	rig_up_offload(g, pages, 0);
+}
+
 void rig_down(struct rig *g)
 {
 	kvs_worker_turn(g->w);
@@ -132,9 +150,17 @@ void rig_down(struct rig *g)
 	assert_int_equal(g->w->live, 0);
 	kvs_pool_check(g->pool);
 	assert_int_equal(rig_bytes(g, KVS_EXTENT_FREE), kvs_pool_size(g->pool));
+	if (g->offload) {
+		assert_int_equal(g->w->retracts.map.n, 0);
+		kvs_pool_check(g->offload);
+		assert_int_equal(rig_offload_bytes(g, KVS_EXTENT_FREE),
+				 kvs_pool_size(g->offload));
+	}
 	kvs_worker_destroy(g->w);
 	kvs_pool_destroy(g->pool);
+	kvs_pool_destroy(g->offload);
 	free(g->base);
+	free(g->offload_base);
 }
 
 uint64_t rig_admit_shared(struct rig *g, uint64_t room, unsigned int pages,
@@ -199,6 +225,20 @@ uint64_t rig_admit(struct rig *g, uint64_t room, uint32_t slot,
 			2 * (i + 1) / n_ranks - ranks[i].first_layer;
 	}
 	kvs_worker_admit(g->w, &q);
+	return q.generation;
+}
+
+uint64_t rig_retract(struct rig *g, uint32_t slot, unsigned int pages)
+{
+	const struct kvs_retract_request q = {
+		.id = 900 + slot,
+		.generation = ++g->generation,
+		.engine = RIG_ENGINE,
+		.slot = slot,
+		.tokens = (uint64_t)pages * PAGE_TOKENS,
+	};
+
+	kvs_worker_retract(g->w, &q);
 	return q.generation;
 }
 
@@ -328,6 +368,14 @@ const struct rig_event *rig_msg(const struct rig *g, uint64_t session,
 		    g->log[i].session == session && g->log[i].msg.type == type)
 			return &g->log[i];
 	return NULL;
+}
+
+uint64_t rig_offload_bytes(const struct rig *g, enum kvs_extent_state state)
+{
+	struct kvs_pool_account a;
+
+	kvs_pool_account(g->offload, &a);
+	return a.bytes[state];
 }
 
 uint64_t rig_bytes(const struct rig *g, enum kvs_extent_state state)

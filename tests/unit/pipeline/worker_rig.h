@@ -28,7 +28,7 @@ struct rig_event {
 	uint32_t slot; /* RIG_WORD */
 	uint64_t word;
 	struct kvs_packet_failed failed; /* when a FAILED packet came */
-	uint64_t off[8]; /* of a READY packet */
+	uint64_t off[8]; /* of a READY or PLACED packet */
 	uint32_t n_extents;
 	uint64_t room; /* RIG_OVER */
 	uint64_t generation;
@@ -41,6 +41,8 @@ struct rig {
 	struct kvs_vclock clock;
 	unsigned char *base;
 	struct kvs_pool *pool;
+	unsigned char *offload_base;
+	struct kvs_pool *offload; /* NULL: none */
 	struct kvs_worker *w;
 	struct kvs_layout layout;
 	struct kvs_layer_buffer buffers[8];
@@ -53,6 +55,8 @@ struct rig {
 /* Two layers of K and V, page size 4, 1024 bytes a page: 4 KiB a page in
  * all; a pool of @pages pages, extents of 16 pages. */
 void rig_up(struct rig *g, unsigned int pages);
+/* The same, and an offload pool of @offload pages. */
+void rig_up_offload(struct rig *g, unsigned int pages, unsigned int offload);
 /* Asserts that nothing is left: pool all free, no room. */
 void rig_down(struct rig *g);
 /* Admit @pages pages for @n_ranks ranks (layers split evenly) into @slot.
@@ -66,6 +70,8 @@ uint64_t rig_admit_shared(struct rig *g, uint64_t room, unsigned int pages,
 /* A packet of one of them. */
 void rig_packet_of(struct rig *g, uint32_t member, enum kvs_packet_type type,
 		   uint64_t generation, int err);
+/* Retract @pages pages in @slot. Return: generation. */
+uint64_t rig_retract(struct rig *g, uint32_t slot, unsigned int pages);
 /* Session 100 + rank of peer "p". */
 void rig_sessions(struct rig *g, unsigned int n);
 void rig_open(struct rig *g, uint64_t room, uint64_t generation,
@@ -92,6 +98,8 @@ const struct rig_event *rig_find(const struct rig *g, int what,
 /* First message of a type to a session, or NULL. */
 const struct rig_event *rig_msg(const struct rig *g, uint64_t session,
 				enum kvs_wire_type type);
+/* Of the offload pool. */
+uint64_t rig_offload_bytes(const struct rig *g, enum kvs_extent_state state);
 uint64_t rig_bytes(const struct rig *g, enum kvs_extent_state state);
 
 #endif /* KVS_TESTS_WORKER_RIG_H */

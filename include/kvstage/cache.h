@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DOC: cache
+ *
+ * What an engine keeps in the node's host memory of requests that it serves.
+ *
+ * Retraction: a running request leaves the device, so that others can go on,
+ * and comes back later. Its handle is that of a room, and so are its status
+ * word and the functions that poll, fail, abort and release it:
+ *
+ *   PENDING    the daemon has not looked at it yet
+ *   ADMITTED   host memory is there; it is being copied out
+ *   SEALING    copied out; the bytes are being summed up
+ *   READY      out, whole: its device pages may serve others
+ *   COMMITTING kvs_resume(): it is being copied back
+ *   DONE       back, the same bytes; host memory is given back
+ *   FAILED     ENOSPC: no host memory, nothing was copied and it may run on.
+ *              Others: see kvs_retract() and kvs_resume()
+ *
+ * Several ranks take the minimum over theirs, as with rooms: a request is out
+ * when it is READY, and back when it is DONE, on all.
+ */
+#ifndef KVSTAGE_CACHE_H
+#define KVSTAGE_CACHE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kvstage/engine.h"
+
+#pragma GCC visibility push(default)
+
+/**
+ * struct kvs_retract - a request that is to leave the device
+ * @size: sizeof(struct kvs_retract)
+ * @id: the engine's number of it, for listings and logs
+ * @tokens: that it has by now; the last page may be partial
+ * @node: NUMA node of the host memory; -1: as attached
+ * @device: where it is; as in struct kvs_commit, and so are the others
+ * @written: asked until it says that the pages have been written: 0; or
+ *           -EINPROGRESS, as long as what computes them may still run. The
+ *           copy does not start before. Another negative errno ends the
+ *           retraction with it. NULL: they have been
+ * @arg: for @written
+ */
+struct kvs_retract {
+	size_t size;
+	uint64_t id;
+	uint64_t tokens;
+	int node;
+	struct kvs_device *device;
+	void *const *buffers;
+	const uint32_t *pages;
+	uint32_t n_pages;
+	const uint32_t *items;
+	uint32_t n_items;
+	int (*written)(void *arg);
+	void *arg;
+};
+
+/**
+ * kvs_retract() - copy a running request to host memory
+ * @e: attached engine
+ * @r: which, and where it is; its arrays are copied
+ * @ret: handle to poll
+ *
+ * Asynchronous: kvs_engine_progress() carries it out. The engine must not
+ * write the request's device pages until it is over. They are free for others
+ * once kvs_engine_copy_live() is false and the status READY. With FAILED
+ * they still hold the request, whole, which may then run on:
+ * ENOSPC, no memory in the offload pool now (pool.offload_size); E2BIG, never,
+ * or there is no such pool; ECANCELED, aborted; EIO or what the device said,
+ * the copy failed. Then, too, they are the copy's until
+ * kvs_engine_copy_live() is false.
+ *
+ * kvs_engine_abort() ends it in any state; in READY it is kvs_drop().
+ * Context: the first use of a device makes the pools known to it, which may
+ * block; else does not block.
+ * Return: 0; -EINVAL; -EAGAIN all slots in use or the socket is full;
+ * -ECONNRESET daemon gone; -ENOSPC too many devices; -ENOMEM.
+ */
+int kvs_retract(struct kvs_engine *e, const struct kvs_retract *r,
+		kvs_handle *ret);
+
+/**
+ * kvs_resume() - copy a retracted request back to the device
+ * @e: attached engine
+ * @h: its handle, READY
+ * @c: where it goes; other pages than it had, as a rule
+ *
+ * Asynchronous; goes before commits of rooms that have not begun to copy, and
+ * needs no memory that could be missing. The bytes are compared with those
+ * that came out: FAILED with EBADMSG when they differ, before any is copied.
+ * DONE: it is back. Device pages belong to the copy until then, or until
+ * FAILED with kvs_engine_copy_live() false.
+ * kvs_engine_copied_layers() tells how far it is.
+ * Context: as kvs_retract().
+ * Return: as kvs_engine_commit(); -ENOENT also for a room.
+ */
+int kvs_resume(struct kvs_engine *e, const kvs_handle *h,
+	       const struct kvs_commit *c);
+
+/**
+ * kvs_drop() - a retracted request has ended: forget its bytes
+ * @e: attached engine
+ * @h: its handle
+ *
+ * In any state, idempotent; what a copy still touches stays owned until its
+ * end. kvs_engine_release() follows.
+ * Return: 0; -EALREADY it had ended; -ENOENT no retraction.
+ */
+int kvs_drop(struct kvs_engine *e, const kvs_handle *h);
+
+#pragma GCC visibility pop
+
+#endif /* KVSTAGE_CACHE_H */
