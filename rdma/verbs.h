@@ -76,6 +76,7 @@ struct kvs_verbs_info {
 /* Counters; any thread may read them a little late. */
 struct kvs_verbs_counts {
 	uint64_t qps; /* made */
+	uint64_t broken; /* ended with an error, or with their other side */
 	uint64_t wr_errors; /* completions with an error, flushes aside */
 	uint64_t lost_flushes; /* queue pairs that did not drain in time */
 	uint64_t stuck; /* queue pairs that cannot be destroyed */

@@ -142,7 +142,8 @@ static void let_go(struct kvs_verbs_conn *vc)
 {
 	struct kvs_verbs_blob fin = {
 		.what = KVS_VERBS_FIN,
-		.err = (uint32_t)-vc->err,
+		/* why we close is our affair: to them it is in order */
+		.err = vc->flushed ? 0 : (uint32_t)-vc->err,
 		.sent = vc->msgs_out,
 	};
 
@@ -178,6 +179,8 @@ static void finish(struct kvs_verbs_conn *vc)
 	kvs_list_splice_tail(&grants, &vc->grants);
 	kvs_verbs_fail_ops(vc, vc->err < 0 ? vc->err : -ECONNABORTED);
 	vt_of(vc)->handled++;
+	if (vc->err && vc->err != -ESHUTDOWN)
+		vt_of(vc)->counts.broken++;
 	if (vc->dev)
 		vc->dev->n_conns--;
 	if (vc->c.ops->closed)
@@ -471,8 +474,10 @@ static void step(struct kvs_verbs_conn *vc)
 		break;
 	case KVS_VERBS_FLUSHING:
 		kvs_verbs_pump(vc);
-		if (kvs_list_empty(&vc->ops) && kvs_list_empty(&vc->flying))
+		if (kvs_list_empty(&vc->ops) && kvs_list_empty(&vc->flying)) {
+			vc->flushed = true;
 			kvs_verbs_die(vc, vc->err, false);
+		}
 		break;
 	case KVS_VERBS_DYING:
 		end_step(vc);

@@ -263,6 +263,7 @@ struct kvs_verbs_conn {
 	bool in_frame; /* inside frame() of the inner one */
 	bool detached;
 	bool eof; /* the TCP connection ended */
+	bool flushed; /* closing, and all that was queued went out */
 	bool fin; /* FIN came: */
 	int fin_err;
 	uint64_t fin_sent;

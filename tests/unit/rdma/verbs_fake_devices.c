@@ -362,6 +362,7 @@ static void spread_over_devices(void **state)
 		{ .name = "mlx5_0", .driver = "mlx5_core" },
 		{ .name = "mlx5_1", .driver = "mlx5_core" },
 	};
+	struct kvs_verbs_counts n;
 	struct fv_device *d[2];
 	struct vpair p[4];
 	struct vrig *r;
@@ -384,6 +385,12 @@ static void spread_over_devices(void **state)
 		vrig_until(r, p[i].far.frames == 1);
 		assert_int_equal(p[i].near.closed + p[i].far.closed, 0);
 	}
+	/* they are counted, and one that ends in order is not */
+	kvs_conn_close(p[1].near.c, 0, true);
+	vrig_until(r, p[1].near.closed && p[1].far.closed);
+	kvs_verbs_counters(r->far, &n);
+	assert_int_equal(n.qps, 4);
+	assert_int_equal(n.broken, 2);
 	vrig_free(r);
 	vd_end(false);
 }
