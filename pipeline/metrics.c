@@ -120,6 +120,21 @@ static void kvs_metric_seconds(FILE *f, uint64_t ns)
 		ns % KVS_NSEC_PER_SEC);
 }
 
+static void kvs_metric_most(FILE *f, const struct kvs_metric *m,
+			    const struct kvs_snapshot *s)
+{
+	uint64_t most = 0;
+	unsigned int i;
+
+	for (i = 0; i < kvs_metric_workers(s); i++) {
+		uint64_t v = kvs_metric_read(&s->workers[i], m->off, m->width);
+
+		most = v > most ? v : most;
+	}
+	fprintf(f, "kvstage_%s ", m->name);
+	kvs_metric_seconds(f, most);
+}
+
 static void kvs_metric_hist(FILE *f, const struct kvs_metric *m,
 			    const struct kvs_snapshot *s)
 {
@@ -424,6 +439,14 @@ static const struct kvs_metric kvs_metrics[] = {
 	  .own = offsetof(struct kvs_snapshot, mb), \
 	  .off = KVS_METRIC_NONE,                   \
 	  .width = KVS_WIDTH(kvs_snapshot, mb[0]) },
+#define KVS_METRIC_MOST(n, mb, h)                          \
+	{ .name = #n,                                      \
+	  .type = "gauge",                                 \
+	  .help = (h),                                     \
+	  .emit = kvs_metric_most,                         \
+	  .own = KVS_METRIC_NONE,                          \
+	  .off = offsetof(struct kvs_worker_snapshot, mb), \
+	  .width = KVS_WIDTH(kvs_worker_snapshot, mb) },
 #define KVS_METRIC_HIST(n, mb, h)  \
 	{ .name = #n,              \
 	  .type = "histogram",     \

@@ -375,6 +375,7 @@ static void node_snapshot(void *ctx, void *arg)
 	kvs_worker_snapshot(n->worker, r);
 	kvs_transport_stats(n->transport, &st);
 	add_bad_frames(r->stats.protocol_errors, &st);
+	kvs_verbs_counters(n->transport, &r->verbs);
 	r->data_connections = n->n_conns;
 	r->data_connections_refused = n->refused;
 	snapshot_region(&r->pools[0], n->region);

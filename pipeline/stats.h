@@ -17,6 +17,7 @@
 #include "pinned/drain.h"
 #include "pinned/pool.h"
 #include "pipeline/auth_key.h"
+#include "rdma/verbs.h"
 
 /* X(NAME, label): why a room did not succeed */
 #define KVS_ROOM_CAUSES(X)                                               \
@@ -197,6 +198,7 @@ struct kvs_worker_snapshot {
 	unsigned int n_pools;
 	struct kvs_pool_snapshot pools[2];
 	struct kvs_worker_stats stats;
+	struct kvs_verbs_counts verbs;
 };
 
 struct kvs_snapshot {

@@ -68,7 +68,8 @@ daemon() # ARGS...
 {
 	rm -f "$dir/port"
 	"$tools/kvstaged" --listen-address 127.0.0.1:0 \
-		--listen-port-file "$dir/port" --http-address off \
+		--listen-port-file "$dir/port" --http-address 127.0.0.1:0 \
+		--http-port-file "$dir/http" \
 		--engine-socket "$dir/sock" --ctl-socket "$dir/ctl" \
 		--pool-size 128M "$@" >"$dir/daemon" 2>&1 &
 	daemon=$!
@@ -78,6 +79,15 @@ daemon() # ARGS...
 	done
 	cat "$dir/daemon"
 	fail "kvstaged is not up after 30 s"
+}
+
+scrape() # /metrics
+{
+	exec 3<>"/dev/tcp/127.0.0.1/$(cat "$dir/http")" || return
+	printf 'GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n' \
+		>&3
+	tr -d '\r' <&3
+	exec 3>&-
 }
 
 stop_daemon()
@@ -127,6 +137,14 @@ grep -q '"device":"rxe0","used":true,"driver":"rxe".*"grant":"mr","proof":"ibv_d
 	"$dir/rdma" || fail "kvstagectl rdma: $(cat "$dir/rdma")"
 transfer "over verbs" --
 grep -q '"completed":4,' "$dir/engine" || fail "not all rooms completed"
+scrape >"$dir/metrics"
+for m in queue_pairs grants messages_received; do
+	grep -q "^kvstage_verbs_${m}_total [1-9]" "$dir/metrics" ||
+		fail "kvstage_verbs_${m}_total: $(grep "_verbs_${m}_" \
+			"$dir/metrics")"
+done
+grep -q '^kvstage_verbs_queue_pairs_broken_total 0$' "$dir/metrics" ||
+	fail "a queue pair broke"
 transfer "aborted ones between" --room-base 100 --abort 0.5 -- --room-base 100
 transfer "a sender without verbs" --room-base 200 -- --room-base 200 \
 	--transport tcp

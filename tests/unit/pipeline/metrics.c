@@ -423,6 +423,20 @@ static void each_moves_one(void **state)
 		  "kvstage_received_bytes_total" },
 		{ &s->connections_refused, NULL,
 		  "kvstage_connections_refused_total" },
+		{ &w->verbs.qps, NULL, "kvstage_verbs_queue_pairs_total" },
+		{ &w->verbs.broken, NULL,
+		  "kvstage_verbs_queue_pairs_broken_total" },
+		{ &w->verbs.wr_errors, NULL,
+		  "kvstage_verbs_request_errors_total" },
+		{ &w->verbs.lost_flushes, NULL,
+		  "kvstage_verbs_flushes_lost_total" },
+		{ &w->verbs.stuck, NULL,
+		  "kvstage_verbs_queue_pairs_stuck_total" },
+		{ &w->verbs.grants, NULL, "kvstage_verbs_grants_total" },
+		{ &w->verbs.msgs_in, NULL,
+		  "kvstage_verbs_messages_received_total" },
+		{ &w->verbs.msgs_out, NULL,
+		  "kvstage_verbs_messages_sent_total" },
 		{ NULL, &s->sessions, "kvstage_sessions" },
 		{ NULL, &s->engines, "kvstage_engines" },
 		{ NULL, &s->connections, "kvstage_connections" },
@@ -481,6 +495,10 @@ static void histogram(void **state)
 	(void)state;
 	for (i = 0; i < 8; i++)
 		kvs_hist_record(&s->workers[i & 1].stats.transfer, 20000000);
+	/* of the longest one only the largest */
+	s->workers[0].verbs.grant_ns_max = 1500000000;
+	s->workers[1].verbs.grant_ns_max = 700000000;
+	s->workers[1].verbs.close_ns_max = 1;
 	kvs_hist_record(&s->workers[0].stats.drain_seconds, 1);
 	kvs_hist_record(&s->workers[0].stats.claim, 3600000000000ULL);
 	pg = read_page(s);
@@ -496,6 +514,11 @@ static void histogram(void **state)
 			    "0.000000001");
 	assert_true(value(pg, "kvstage_drain_seconds_bucket{le=\"0.0001\"}") ==
 		    1);
+	assert_string_equal(find(pg, "kvstage_verbs_grant_seconds_max")->text,
+			    "1.500000000");
+	assert_string_equal(
+		find(pg, "kvstage_verbs_grant_close_seconds_max")->text,
+		"0.000000001");
 	assert_true(value(pg, "kvstage_claim_seconds_bucket{le=\"300\"}") == 0);
 	assert_true(value(pg, "kvstage_claim_seconds_bucket{le=\"+Inf\"}") ==
 		    1);

@@ -171,6 +171,7 @@ static const struct {
 #define KVS_METRIC_CALL(n, t, f, h) { #n, #t, h },
 #define KVS_METRIC_ENUM(n, l, nm, o, m, h) { #n, "counter by " #l, h },
 #define KVS_METRIC_OWN(n, l, nm, m, h) { #n, "counter by " #l, h },
+#define KVS_METRIC_MOST(n, m, h) { #n, "gauge", h },
 #define KVS_METRIC_HIST(n, m, h) { #n, "histogram", h },
 #include "pipeline/metrics.def"
 };
