@@ -19,16 +19,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-#ifndef IORING_SETUP_SINGLE_ISSUER
-#define IORING_SETUP_SINGLE_ISSUER (1U << 12)
-#endif
-#ifndef IORING_SETUP_DEFER_TASKRUN
-#define IORING_SETUP_DEFER_TASKRUN (1U << 13)
-#endif
+#include "rdma/uring.h"
 
+#define INSTEAD "engine \"sock\""
 #define SQ_ENTRIES 256u
 #define CQ_FACTOR 16u /* completions that fit, per submission entry */
 #define LOWAT (256 << 10) /* bytes, see gather() */
@@ -72,95 +66,22 @@ static const void *this_thread(void)
 
 /* ---- setting up ---- */
 
-static int refuse(char *err, size_t errlen, const char *call, int rc)
-{
-	/* liburing answers -errno and leaves errno alone. */
-	snprintf(err, errlen,
-		 "%s: %s: either io_uring is forbidden here (a seccomp "
-		 "filter, or sysctl kernel.io_uring_disabled) or this kernel "
-		 "does not have it; engine \"sock\" works without",
-		 call, strerror(-rc));
-	return rc == -ENOMEM || rc == -EMFILE ? rc : -EOPNOTSUPP;
-}
-
-/* One operation through a ring of its own: set-up alone proves little. */
-static int trial(char *err, size_t errlen)
-{
-	static const int ops[] = { IORING_OP_RECV, IORING_OP_SENDMSG,
-				   IORING_OP_POLL_ADD, IORING_OP_ASYNC_CANCEL };
-	struct io_uring_probe *probe;
-	struct io_uring_cqe *cqe;
-	struct io_uring_sqe *sqe;
-	struct io_uring ring;
-	size_t i;
-	int rc = io_uring_queue_init(4, &ring, 0);
-
-	if (rc)
-		return refuse(err, errlen, "io_uring_setup", rc);
-	sqe = io_uring_get_sqe(&ring);
-	io_uring_prep_nop(sqe);
-	rc = io_uring_submit_and_wait(&ring, 1);
-	if (rc < 0) {
-		rc = refuse(err, errlen, "io_uring_enter", rc);
-		goto out;
-	}
-	rc = io_uring_peek_cqe(&ring, &cqe);
-	if (rc) {
-		rc = refuse(err, errlen, "io_uring_enter", rc);
-		goto out;
-	}
-	io_uring_cqe_seen(&ring, cqe);
-	if (!(ring.features & IORING_FEAT_NODROP) ||
-	    !(ring.features & IORING_FEAT_EXT_ARG) ||
-	    !(ring.features & IORING_FEAT_FAST_POLL)) {
-		rc = refuse(err, errlen, "io_uring features", -EOPNOTSUPP);
-		goto out;
-	}
-	probe = io_uring_get_probe_ring(&ring);
-	if (!probe) {
-		rc = refuse(err, errlen, "io_uring_register", -EPERM);
-		goto out;
-	}
-	for (i = 0; i < KVS_ARRAY_SIZE(ops) && !rc; i++)
-		if (!io_uring_opcode_supported(probe, ops[i]))
-			rc = refuse(err, errlen, "io_uring operations",
-				    -EOPNOTSUPP);
-	io_uring_free_probe(probe);
-out:
-	io_uring_queue_exit(&ring);
-	return rc;
-}
-
 static int ring_init(struct io_uring *ring)
 {
-	static const unsigned int wish[] = {
-		IORING_SETUP_R_DISABLED | IORING_SETUP_SINGLE_ISSUER |
-			IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG,
-		IORING_SETUP_R_DISABLED | IORING_SETUP_SINGLE_ISSUER |
-			IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG,
-		IORING_SETUP_R_DISABLED | IORING_SETUP_COOP_TASKRUN |
-			IORING_SETUP_TASKRUN_FLAG,
-		IORING_SETUP_R_DISABLED,
-	};
 	unsigned int test = kvs_tcp_test_ring_entries;
 	unsigned int entries = test ? test : SQ_ENTRIES;
-	struct io_uring_params p;
-	int rc = -EINVAL;
-	size_t i;
 
-	for (i = 0; i < KVS_ARRAY_SIZE(wish) && rc == -EINVAL; i++) {
-		memset(&p, 0, sizeof(p));
-		p.flags = wish[i] | IORING_SETUP_CLAMP | IORING_SETUP_CQSIZE;
-		p.cq_entries = test ? entries : entries * CQ_FACTOR;
-		rc = io_uring_queue_init_params(entries, ring, &p);
-	}
-	return rc;
+	return kvs_uring_init(ring, entries,
+			      test ? entries : entries * CQ_FACTOR);
 }
 
 static int uring_init(struct kvs_tcp *t, char *err, size_t errlen)
 {
+	static const int ops[] = { IORING_OP_RECV, IORING_OP_SENDMSG,
+				   IORING_OP_POLL_ADD, IORING_OP_ASYNC_CANCEL };
 	struct uring *u;
-	int rc = trial(err, errlen);
+	int rc =
+		kvs_uring_trial(ops, KVS_ARRAY_SIZE(ops), INSTEAD, err, errlen);
 
 	if (rc)
 		return rc;
@@ -172,7 +93,8 @@ static int uring_init(struct kvs_tcp *t, char *err, size_t errlen)
 	rc = ring_init(&u->ring);
 	if (rc) {
 		free(u);
-		return refuse(err, errlen, "io_uring_setup", rc);
+		return kvs_uring_refuse("io_uring_setup", rc, INSTEAD, err,
+					errlen);
 	}
 	kvs_list_init(&u->arm);
 	t->engine = u;
@@ -194,14 +116,11 @@ static int enable(struct uring *u)
 		KVS_ASSERT(u->owner == this_thread());
 		return 0;
 	}
-	/* liburing 2.3 declares io_uring_enable_rings() but exports it not. */
-	rc = (int)syscall(__NR_io_uring_register, u->ring.ring_fd,
-			  IORING_REGISTER_ENABLE_RINGS, NULL, 0);
+	rc = kvs_uring_enable(&u->ring);
 	if (rc)
-		return -errno;
+		return rc;
 	u->enabled = true;
 	u->owner = this_thread();
-	io_uring_register_ring_fd(&u->ring); /* saves a look-up; optional */
 	return 0;
 }
 
