@@ -119,6 +119,13 @@ out_undo:
 	return err;
 }
 
+uint64_t kvs_reglist_segment(uint64_t max_chunk, uint64_t page_size)
+{
+	if (max_chunk >= KVS_ARENA_SEGMENT_MAX)
+		return KVS_ARENA_SEGMENT_MAX;
+	return max_chunk / page_size * page_size;
+}
+
 int kvs_reglist_create(struct kvs_pool *p, const struct kvs_registrar_ops *ops,
 		       void *ctx, uint64_t unit, struct kvs_reglist **ret)
 {

@@ -35,6 +35,14 @@ struct kvs_registrar_ops {
 struct kvs_reglist; /* one pool with one registrar */
 
 /**
+ * kvs_reglist_segment() - segment of a pool whose extents lie in one chunk each
+ * @max_chunk: bytes; most that every one of its registrars takes
+ * @page_size: bytes of a page of its memory: none is registered in parts
+ * Return: bytes, for struct kvs_pool_opts; 0: not even a page fits.
+ */
+uint64_t kvs_reglist_segment(uint64_t max_chunk, uint64_t page_size);
+
+/**
  * kvs_reglist_create() - register the whole pool, or nothing
  * @p: pool with memory
  * @ops: registrar

@@ -11,6 +11,7 @@
 #include "lib/err.h"
 #include "lib/log.h"
 #include "lib/rule.h"
+#include "lib/units.h"
 #include "pipeline/node_internal.h"
 
 /* A sender's data connection: one chunk at a time is in flight on it. */
@@ -351,14 +352,36 @@ static int node_start_thread(struct kvs_node *n, const cpu_set_t *cpus)
 	return -ret;
 }
 
+/* No extent is to lie in two registrations of a device. */
+static int node_segment(const struct kvs_node *n, uint64_t *ret, char *err,
+			size_t errlen)
+{
+	uint64_t page = n->region->page_size;
+	uint64_t most = n->transport ? kvs_transport_register_max(n->transport)
+				     : UINT64_MAX;
+	char has[KVS_UNITS_BUF], takes[KVS_UNITS_BUF];
+
+	*ret = kvs_reglist_segment(most, page ? page : KVS_ARENA_ALIGN);
+	if (*ret)
+		return 0;
+	snprintf(err, errlen,
+		 "pool of node %d: a registration takes %s at most, less than "
+		 "a page of it, %s: pool.page_size",
+		 n->numa, kvs_format_size(most, takes),
+		 kvs_format_size(page, has));
+	return -EINVAL;
+}
+
 static int node_pool(struct kvs_node *n, const char *name,
-		     const struct kvs_region *g, struct kvs_pool **ret)
+		     const struct kvs_region *g, uint64_t segment,
+		     struct kvs_pool **ret)
 {
 	struct kvs_pool_opts o = {
 		.name = name,
 		.node = n->numa,
 		.base = g->base,
 		.size = g->size,
+		.segment = segment,
 		.clock = n->clock,
 		.overtake_max = n->settings.overtake,
 		.overtake_ns = n->settings.overtake_time,
@@ -390,6 +413,7 @@ int kvs_node_init(struct kvs_node *n, const struct kvs_settings *s,
 		.out = &node_out,
 		.arg = n,
 	};
+	uint64_t segment;
 	int ret;
 
 	n->settings = *s;
@@ -403,9 +427,12 @@ int kvs_node_init(struct kvs_node *n, const struct kvs_settings *s,
 	n->scratch = malloc(sizeof(*n->scratch));
 	if (!n->scratch)
 		return -ENOMEM;
-	ret = node_pool(n, "receive", n->region, &n->pool);
+	ret = node_segment(n, &segment, err, errlen);
+	if (ret)
+		return ret;
+	ret = node_pool(n, "receive", n->region, segment, &n->pool);
 	if (!ret && n->offload)
-		ret = node_pool(n, "offload", n->offload, &n->offload_pool);
+		ret = node_pool(n, "offload", n->offload, 0, &n->offload_pool);
 	if (ret) {
 		snprintf(err, errlen, "pool of node %d: %s", n->numa,
 			 strerror(-ret));
@@ -441,13 +468,13 @@ int kvs_node_start(struct kvs_node *n, const struct kvs_settings *s,
 	struct kvs_transport *t;
 	int ret;
 
-	ret = kvs_node_init(n, s, NULL, NULL, secret, err, errlen);
-	if (ret)
-		return ret;
+	/* first: how the pool is cut depends on its devices */
 	ret = kvs_network_create(&no, &t, n->network, err, errlen);
 	if (ret)
 		return ret;
-	kvs_node_bind(n, t);
+	ret = kvs_node_init(n, s, NULL, t, secret, err, errlen);
+	if (ret)
+		return ret;
 	ret = kvs_node_register(n, err, errlen);
 	if (ret)
 		return ret;
@@ -468,6 +495,9 @@ void kvs_node_stop(struct kvs_node *n)
 		n->running = false;
 	} else if (n->worker) {
 		node_teardown(n); /* there never was one */
+	} else {
+		kvs_transport_destroy(n->transport);
+		n->transport = NULL;
 	}
 	kvs_worker_destroy(n->worker);
 	n->worker = NULL;

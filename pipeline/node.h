@@ -61,6 +61,7 @@ struct kvs_node {
 	struct kvs_wire_scratch *scratch;
 	bool deferred; /* a conn is to be stopped or closed */
 	struct kvs_list grants; /* of one-sided ranks */
+	struct kvs_registrar_ops registrar; /* of the next */
 	struct kvs_reglist *registered; /* the pool, with the transport */
 	bool tearing; /* sessions are, see kvs_node_torn_down() */
 

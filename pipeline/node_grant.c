@@ -22,12 +22,20 @@ static int pool_reg(void *arg, void *addr, uint64_t len, uint64_t *ret_handle)
 {
 	struct kvs_node *n = arg;
 	struct kvs_mem *m;
+	char why[KVS_NETWORK_NOTE];
 	int ret;
 
-	ret = kvs_transport_register(n->transport, addr, len, &m, n->network,
-				     sizeof(n->network));
+	ret = kvs_transport_register(n->transport, addr, len, &m, why,
+				     sizeof(why));
 	if (!ret)
 		*ret_handle = (uint64_t)(uintptr_t)m;
+	else
+		snprintf(n->network, sizeof(n->network),
+			 "piece %u of it: %.200s",
+			 1 + (unsigned int)(((uint64_t)(uintptr_t)addr -
+					     (uintptr_t)n->region->base) /
+					    kvs_pool_segment(n->pool)),
+			 why);
 	return ret;
 }
 
@@ -45,19 +53,21 @@ static int pool_unreg(void *arg, void *addr, uint64_t len, uint64_t handle)
 
 int kvs_node_register(struct kvs_node *n, char *err, size_t errlen)
 {
-	static const struct kvs_registrar_ops ops = {
-		.name = "verbs",
-		.reg = pool_reg,
-		.unreg = pool_unreg,
-	};
+	struct kvs_registrar_ops *ops = &n->registrar;
 	char what[KVS_NETWORK_NOTE];
 	int ret;
 
 	if (!n->key_per_conn)
 		return 0;
+	*ops = (struct kvs_registrar_ops){
+		.name = "verbs",
+		.max_chunk = kvs_transport_register_max(n->transport),
+		.reg = pool_reg,
+		.unreg = pool_unreg,
+	};
 	memcpy(what, n->network, sizeof(what));
 	n->network[0] = '\0';
-	ret = kvs_reglist_create(n->pool, &ops, n, 0, &n->registered);
+	ret = kvs_reglist_create(n->pool, ops, n, 0, &n->registered);
 	if (ret)
 		snprintf(err, errlen, "pool of node %d: %s", n->numa,
 			 *n->network ? n->network : strerror(-ret));

@@ -57,7 +57,8 @@ enum kvs_grant_proof {
  * struct kvs_grant_ops - called from kvs_transport_poll() only (and from
  * kvs_transport_destroy())
  * @opened: 0: the keys work and may be told. Negative: no grant, and never
- *          was: freed on return. Not called once kvs_grant_close() was:
+ *          was (-EFBIG, -EFAULT: see kvs_transport_register_max()): freed on
+ *          return. Not called once kvs_grant_close() was:
  *          closed() answers then.
  * @closed: answers each kvs_grant_close(). @status 0: proven, by @proof, that
  *          nobody writes through it any more; freed on return. Negative: the

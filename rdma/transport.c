@@ -67,6 +67,12 @@ bool kvs_transport_key_per_conn(const struct kvs_transport *t)
 	return t->key_per_conn;
 }
 
+uint64_t kvs_transport_register_max(const struct kvs_transport *t)
+{
+	KVS_CHECK_MAGIC(t, KVS_TRANSPORT_MAGIC);
+	return t->register_max ? t->register_max : UINT64_MAX;
+}
+
 int kvs_transport_poll(struct kvs_transport *t, uint64_t timeout_ns)
 {
 	KVS_CHECK_MAGIC(t, KVS_TRANSPORT_MAGIC);

@@ -195,6 +195,9 @@ bool kvs_transport_one_sided(const struct kvs_transport *t);
  * a grant waits for? And must granted memory have been told of by
  * kvs_transport_register()? (verbs with windows) */
 bool kvs_transport_key_per_conn(const struct kvs_transport *t);
+/* Most bytes of one registration: no range of a grant may be larger, nor lie
+ * in two of them. UINT64_MAX: no limit. (verbs: of its least device) */
+uint64_t kvs_transport_register_max(const struct kvs_transport *t);
 
 /**
  * kvs_transport_poll() - run completions and callbacks

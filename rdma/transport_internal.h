@@ -96,6 +96,7 @@ struct kvs_transport {
 	size_t send_queue_max;
 	bool one_sided;
 	bool key_per_conn;
+	uint64_t register_max; /* bytes; 0: no limit */
 	struct kvs_transport_stats stats;
 };
 

@@ -16,6 +16,7 @@
 #include "rdma/verbs_internal.h"
 
 #define GIDS_MAX 256
+#define PAGE 4096u
 
 /* ---- sysfs ---- */
 
@@ -359,6 +360,14 @@ static int look(struct kvs_verbs *vt, struct kvs_verbs_dev *d,
 	if (rc)
 		return rc;
 	d->mtu = mtu_of(vt->o.mtu, d->pattr.active_mtu);
+	d->max_mr = d->attr.max_mr_size / PAGE * PAGE;
+	if (!d->max_mr) /* it does not say */
+		d->max_mr = UINT64_MAX / PAGE * PAGE;
+	if (d->max_mr < KVS_VERBS_STAGE) {
+		snprintf(why, len, "a registration takes %llu bytes, not %u",
+			 (unsigned long long)d->max_mr, KVS_VERBS_STAGE);
+		return -EOPNOTSUPP;
+	}
 	d->max_wr = d->pattr.max_msg_sz;
 	if (!d->max_wr || d->max_wr > KVS_VERBS_WR_MAX)
 		d->max_wr = KVS_VERBS_WR_MAX;
@@ -672,6 +681,8 @@ static int choose(struct kvs_verbs *vt, struct kvs_verbs_dev *all,
 			return rc;
 		}
 		vt->t.key_per_conn |= d->grant == KVS_VERBS_GRANT_WINDOW;
+		if (!vt->t.register_max || d->max_mr < vt->t.register_max)
+			vt->t.register_max = d->max_mr;
 		info->used = true;
 	}
 	return 0;

@@ -54,6 +54,11 @@ static void run_open(struct kvs_verbs_job *j)
 	vg->worst = 0;
 	vg->job_rc = 0;
 	for (i = 0; i < g->n && !vg->job_rc; i++) {
+		/* it might be cut, and nobody told */
+		if (g->range[i].len > vg->own->dev->max_mr) {
+			vg->job_rc = -EFBIG;
+			break;
+		}
 		t0 = kvs_clock_now(&kvs_clock_real);
 		vg->mr[i] = ibv_reg_mr(vg->own->pd, g->range[i].addr,
 				       g->range[i].len, access);

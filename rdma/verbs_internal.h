@@ -107,6 +107,7 @@ struct kvs_verbs_dev {
 	union ibv_gid gid;
 	enum ibv_mtu mtu;
 	int numa; /* -1: not known */
+	uint64_t max_mr; /* bytes of a registration; whole pages */
 	uint32_t max_sge;
 	uint32_t max_wr; /* bytes of one work request */
 	uint32_t sq; /* work requests */
@@ -179,7 +180,8 @@ void kvs_verbs_owner_put(struct kvs_verbs_owner *own);
 /* ---- memory ---- */
 
 struct kvs_verbs_mem {
-	struct kvs_mem m; /* first */
+	struct kvs_mem m; /* first; of several pieces the last is the handle */
+	struct kvs_verbs_mem *before; /* the piece before it */
 	char *addr;
 	uint64_t len;
 	struct ibv_mr **mr; /* by device; NULL: not registered there */

@@ -84,6 +84,9 @@ static void mem_free(struct kvs_verbs *vt, struct kvs_verbs_mem *m)
 {
 	unsigned int i;
 
+	if (!m)
+		return;
+
 	/* one that cannot be taken back goes with its device */
 	for (i = 0; m->mr && i < vt->n_dev; i++)
 		if (m->mr[i])
@@ -119,46 +122,45 @@ static int check_limit(uint64_t len, char *err, size_t errlen)
 	return rc == -EDQUOT ? rc : 0;
 }
 
-static int failed(const struct kvs_verbs_dev *d, uint64_t len, int rc,
-		  char *err, size_t errlen)
+static int failed(const struct kvs_verbs_dev *d, const struct kvs_verbs_mem *m,
+		  int rc, char *err, size_t errlen)
 {
 	char size[KVS_UNITS_BUF];
 
-	if (rc == -ENOMEM && check_limit(len, err, errlen))
+	if (rc == -ENOMEM && check_limit(m->len, err, errlen))
 		return -EDQUOT;
-	snprintf(err, errlen, "%s: cannot register %s: %s%s", d->name,
-		 kvs_format_size(len, size), strerror(-rc),
+	snprintf(err, errlen, "%s: cannot register %s at %p: %s%s", d->name,
+		 kvs_format_size(m->len, size), (void *)m->addr, strerror(-rc),
 		 rc == -ENOMEM ? " (locked memory: ulimit -l, LimitMEMLOCK)"
 			       : "");
 	return rc;
 }
 
-int kvs_verbs_register(struct kvs_transport *t, void *addr, uint64_t len,
-		       struct kvs_mem **ret, char *err, size_t errlen)
+static struct kvs_verbs_mem *mem_new(struct kvs_verbs *vt, char *addr,
+				     uint64_t len)
 {
-	struct kvs_verbs *vt = kvs_verbs_of(t);
-	struct kvs_verbs_mem *m;
-	unsigned int i;
-	int rc;
+	struct kvs_verbs_mem *m = calloc(1, sizeof(*m));
 
-	rc = check_limit(len, err, errlen);
-	if (rc)
-		return rc;
-	snprintf(err, errlen, "out of memory");
-	m = calloc(1, sizeof(*m));
 	if (!m)
-		return -ENOMEM;
-	m->mr = calloc(vt->n_dev, sizeof(*m->mr));
-	if (!m->mr) {
-		free(m);
-		return -ENOMEM;
-	}
+		return NULL;
 	m->m.magic = KVS_MEM_MAGIC;
-	m->m.t = t;
+	m->m.t = &vt->t;
 	m->addr = addr;
 	m->len = len;
-	pthread_mutex_lock(&vt->mem_lock);
-	rc = insert(vt, m);
+	m->mr = calloc(vt->n_dev, sizeof(*m->mr));
+	if (m->mr)
+		return m;
+	free(m);
+	return NULL;
+}
+
+/* @m with all devices that are to have it, or with none. */
+static int add(struct kvs_verbs *vt, struct kvs_verbs_mem *m, char *err,
+	       size_t errlen)
+{
+	unsigned int i;
+	int rc = insert(vt, m);
+
 	if (rc == -EEXIST)
 		snprintf(err, errlen, "overlaps memory that is registered");
 	for (i = 0; i < vt->n_dev && !rc; i++) {
@@ -168,27 +170,69 @@ int kvs_verbs_register(struct kvs_transport *t, void *addr, uint64_t len,
 			continue;
 		m->mr[i] = reg(&vt->dev[i], m);
 		if (!m->mr[i])
-			rc = failed(&vt->dev[i], len, -errno, err, errlen);
+			rc = failed(&vt->dev[i], m, errno ? -errno : -ENOMEM,
+				    err, errlen);
 		if (rc)
 			take_out(vt, m);
 	}
-	pthread_mutex_unlock(&vt->mem_lock);
+	return rc;
+}
+
+/* The last piece first. */
+static void remove_all(struct kvs_verbs *vt, struct kvs_verbs_mem *last)
+{
+	struct kvs_verbs_mem *before;
+
+	for (; last; last = before) {
+		before = last->before;
+		take_out(vt, last);
+		mem_free(vt, last);
+	}
+}
+
+/*
+ * In pieces that the devices take: who asks for more than one can hold may get
+ * a registration of less, and no word of it.
+ */
+int kvs_verbs_register(struct kvs_transport *t, void *addr, uint64_t len,
+		       struct kvs_mem **ret, char *err, size_t errlen)
+{
+	struct kvs_verbs *vt = kvs_verbs_of(t);
+	uint64_t most = kvs_transport_register_max(t);
+	struct kvs_verbs_mem *m = NULL, *last = NULL;
+	uint64_t at, n;
+	int rc;
+
+	rc = check_limit(len, err, errlen);
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&vt->mem_lock);
+	for (at = 0; at < len && !rc; at += n) {
+		n = len - at < most ? len - at : most;
+		snprintf(err, errlen, "out of memory");
+		m = mem_new(vt, (char *)addr + at, n);
+		rc = m ? add(vt, m, err, errlen) : -ENOMEM;
+		if (rc)
+			break;
+		m->before = last;
+		last = m;
+	}
 	if (rc) {
 		mem_free(vt, m);
-		return rc;
+		remove_all(vt, last);
 	}
-	*ret = &m->m;
-	return 0;
+	pthread_mutex_unlock(&vt->mem_lock);
+	if (!rc)
+		*ret = &last->m;
+	return rc;
 }
 
 void kvs_verbs_unregister(struct kvs_mem *mem)
 {
 	struct kvs_verbs *vt = kvs_verbs_of(mem->t);
-	struct kvs_verbs_mem *m = mem_of(mem);
 
 	pthread_mutex_lock(&vt->mem_lock);
-	take_out(vt, m);
-	mem_free(vt, m);
+	remove_all(vt, mem_of(mem));
 	pthread_mutex_unlock(&vt->mem_lock);
 }
 

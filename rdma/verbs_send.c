@@ -528,6 +528,8 @@ int kvs_verbs_read(struct kvs_conn *c, struct kvs_read *rd)
 	}
 	if (!can_send(vc))
 		return -EPIPE;
+	if (rd->len > vc->dev->max_mr) /* it is registered in one */
+		return -EINVAL;
 	op = op_new(vc, KVS_VERBS_OP_READ, 0);
 	if (!op)
 		return -ENOMEM;

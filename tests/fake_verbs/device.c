@@ -315,7 +315,7 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *a)
 		return rc;
 	memset(a, 0, sizeof(*a));
 	snprintf(a->fw_ver, sizeof(a->fw_ver), "1");
-	a->max_mr_size = UINT64_MAX;
+	a->max_mr_size = d->s.max_mr_size ? d->s.max_mr_size : UINT64_MAX;
 	a->page_size_cap = 4096;
 	a->vendor_id = d->s.driver && !strcmp(d->s.driver, "rxe") ? 0xffffff
 								  : 0x2c9;

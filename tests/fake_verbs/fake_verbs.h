@@ -72,6 +72,8 @@ struct fv_gid {
  * @max_cqe: 65536
  * @max_qp: 1024
  * @max_mr: 65536
+ * @max_mr_size: bytes of a registration; no bound. Who asks for more gets one
+ *               of so many, and no error: some drivers do that
  * @max_msg: bytes; 1 GiB
  * @max_mw_len: bytes of a window; no bound
  * @reads: READs at a time; 16
@@ -96,6 +98,7 @@ struct fv_spec {
 	unsigned int max_cqe;
 	unsigned int max_qp;
 	unsigned int max_mr;
+	uint64_t max_mr_size;
 	uint64_t max_msg;
 	uint64_t max_mw_len;
 	unsigned int reads;

@@ -184,6 +184,8 @@ static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t len,
 		rc = EINVAL;
 	if (!rc && (!len || (uintptr_t)addr + len < (uintptr_t)addr))
 		rc = EINVAL;
+	if (d->s.max_mr_size && len > d->s.max_mr_size)
+		len = d->s.max_mr_size;
 	if (!rc)
 		rc = pages_ok(addr, len, access & IBV_ACCESS_LOCAL_WRITE);
 	if (rc)

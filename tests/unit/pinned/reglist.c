@@ -4,7 +4,9 @@
  * takes, whose borders are segments or multiples of the page (LMCache#5177:
  * one huge registration fails, naive chunks split a page); what is registered
  * is what may be looked up (Mooncake#2017: a length cut silently); as many
- * are undone as were done, after a failure too.
+ * are undone as were done, the last one first, after a failure too
+ * (Mooncake#364). A pool that is cut for its registrar gives no block that lies
+ * in two chunks, and huge pages stay whole (FlexKV#275, Mooncake#3845).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,6 +18,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "pinned/drain.h"
 #include "pinned/reglist.h"
 #include "tests/unit/pinned/seed.h"
 
@@ -33,6 +36,7 @@ struct registrar {
 	unsigned int unregs;
 	unsigned int fail_at; /* the N-th registration, from 1 */
 	unsigned int unreg_fail_at;
+	uint64_t undone; /* handle; the last */
 	uint64_t end; /* of what has been registered so far */
 };
 
@@ -62,6 +66,9 @@ static int fake_unreg(void *ctx, void *addr, uint64_t len, uint64_t handle)
 	handle -= 1000;
 	assert_true(g->len[handle] == len);
 	assert_true((uint64_t)((char *)addr - g->base) == g->off[handle]);
+	if (g->unregs)
+		assert_true(handle < g->undone);
+	g->undone = handle;
 	g->unregs++;
 	if (g->unregs == g->unreg_fail_at)
 		return -EBUSY;
@@ -208,6 +215,59 @@ static void segments_are_borders(void **state)
 			 -ERANGE);
 	assert_int_equal(kvs_reglist_destroy(l), 0);
 	drop_pool(p);
+}
+
+/* 7 MiB a call, huge pages of 2 MiB, blocks of 3 MiB until the pool is full. */
+static void no_block_in_two_chunks(void **state)
+{
+	const uint64_t huge = 2 * MIB, block = 3 * MIB, size = 48 * MIB;
+	const uint64_t segment = kvs_reglist_segment(7 * MIB, huge);
+	uint64_t handle, chunk, want = block;
+	struct kvs_drain_stats stats = { 0 };
+	struct kvs_timerq timers;
+	const struct kvs_drain_opts o = {
+		.generation = 1,
+		.hold_timeout = 1,
+		.clock = &kvs_clock_real,
+		.timers = &timers,
+		.stats = &stats,
+	};
+	struct kvs_drain over; /* nobody was granted */
+	struct kvs_extents x[16] = { 0 };
+	struct kvs_reglist *l;
+	struct kvs_pool *p;
+	unsigned int i, n;
+
+	(void)state;
+	kvs_timerq_init(&timers);
+	kvs_drain_init(&over, &o);
+	kvs_drain_arm(&over);
+	assert_true(segment == 6 * MIB);
+	p = make_pool(size, segment);
+	make_registrar(&g, p, 7 * MIB);
+	assert_int_equal(kvs_reglist_create(p, &g.ops, &g, 0, &l), 0);
+	assert_int_equal(g.regs, 8);
+	for (i = 0; i < g.regs; i++)
+		assert_true(g.off[i] % huge == 0 && g.len[i] % huge == 0);
+	for (n = 0; n < 16; n++) {
+		assert_int_equal(kvs_pool_alloc(p, &want, 1, &x[n]), 0);
+		assert_int_equal(kvs_reglist_lookup(l, x[n].v[0].off, block,
+						    &handle, &chunk),
+				 0);
+	}
+	/* what one chunk cannot hold is no block */
+	want = 7 * MIB;
+	assert_int_equal(kvs_pool_alloc(p, &want, 1, &x[0]), -E2BIG);
+	while (n)
+		kvs_pool_release(&x[--n], &over);
+	assert_int_equal(kvs_reglist_destroy(l), 0);
+	kvs_drain_fini(&over);
+	kvs_timerq_fini(&timers);
+	drop_pool(p);
+	/* 1 MiB a call: not even a page */
+	assert_true(kvs_reglist_segment(MIB, huge) == 0);
+	assert_true(kvs_reglist_segment(UINT64_MAX, GIB) == GIB);
+	assert_true(kvs_reglist_segment(GIB, 4096) == GIB);
 }
 
 static void lookup_bounds(void **state)
@@ -359,6 +419,7 @@ int main(void)
 		cmocka_unit_test(pages_are_not_split),
 		cmocka_unit_test(nothing_is_cut_off),
 		cmocka_unit_test(segments_are_borders),
+		cmocka_unit_test(no_block_in_two_chunks),
 		cmocka_unit_test(lookup_bounds),
 		cmocka_unit_test(each_failure_is_undone),
 		cmocka_unit_test(failed_undo_is_told),

@@ -10,7 +10,8 @@
  *    not; where a queue pair cannot be destroyed either, the memory is
  *    quarantined until it can (kvcache-ai/Mooncake#1903, ai-dynamo/nixl#2044,
  *    spdk/spdk#3859);
- *  - out of registrations, a room fails before it has anything.
+ *  - out of registrations, a room fails before it has anything, and a node
+ *    does not start.
  *
  * The transport's blocking calls run at once, as where no thread can be made:
  * what happens is the same each time.
@@ -32,11 +33,13 @@
 #define PAGES 40u
 #define MS KVS_NSEC_PER_MSEC
 #define STEP (50 * MS)
+#define MIB (1ull << 20)
 
 static struct os_rig g;
 static struct kvs_addr front;
 static unsigned char *copy; /* of the pool, twice as large */
 static enum kvs_verbs_grant_kind kind;
+static uint64_t registrations; /* of the last start */
 
 /* Linked in the place of pthread_create(). */
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr,
@@ -339,6 +342,80 @@ static void cannot_be_registered(void **state)
 	end(false);
 }
 
+/* What kvs_node_start() says of a pool of 6 MiB and a device that takes
+ * @most bytes. With no threads to be had that is its last step. */
+static int start_of(uint64_t most, uint64_t page, const char *grant, char *err,
+		    size_t errlen)
+{
+	struct fv_spec s = { .name = "fake0",
+			     .driver = "mlx5_core",
+			     .max_mr_size = most };
+	struct kvs_region region = { .size = 6 * MIB, .page_size = page };
+	struct kvs_settings set;
+	struct kvs_node n = { .region = &region };
+	uint64_t before;
+	struct fv_live live;
+	int ret;
+
+	fv_clock(device_clock);
+	fv_device_add(&s);
+	kvs_settings_init(&set);
+	assert_int_equal(kvs_settings_set(&set, "transport.data", "verbs", err,
+					  errlen),
+			 0);
+	assert_int_equal(
+		kvs_settings_set(&set, "rdma.grant", grant, err, errlen), 0);
+	region.base = aligned_alloc(4096, region.size);
+	assert_non_null(region.base);
+	before = fv_calls(FV_REG_MR);
+	ret = kvs_node_start(&n, &set, 1, NULL, err, errlen);
+	registrations = fv_calls(FV_REG_MR) - before;
+	kvs_node_stop(&n);
+	fv_live(&live);
+	assert_int_equal(live.mrs + live.pds + live.contexts, 0);
+	free(region.base);
+	return ret;
+}
+
+/* A pool that is registered as far as it went is no pool: kvcache-ai/
+ * Mooncake#364, ROCm/ATOM#690. One whose pages are larger than what a device
+ * takes is none either: kvcache-ai/Mooncake#3845. */
+static void pool_or_none(void **state)
+{
+	char err[512] = "";
+	uint64_t all;
+
+	(void)state;
+	/* six pieces */
+	fv_begin();
+	assert_int_equal(start_of(MIB, 4096, "window", err, sizeof(err)),
+			 -EAGAIN);
+	assert_non_null(strstr(err, "thread of node"));
+	all = registrations;
+	assert_int_equal(fv_end(), 0);
+	fv_begin();
+	fv_fail(FV_REG_MR, all - 6 + 4, 1, ENOMEM);
+	assert_int_equal(start_of(MIB, 4096, "window", err, sizeof(err)),
+			 -ENOMEM);
+	if (!strstr(err, "pool of node 0: piece 4 of it: fake0: cannot "
+			 "register 1.0 MiB at 0x") ||
+	    !strstr(err, strerror(ENOMEM)))
+		fail_msg("not said: %s", err);
+	assert_int_equal(registrations, all - 2);
+	assert_int_equal(fv_end(), 0);
+	/* both kinds of grants */
+	for (unsigned int i = 0; i < 2; i++) {
+		fv_begin();
+		assert_int_equal(start_of(MIB, 2 * MIB, i ? "mr" : "window",
+					  err, sizeof(err)),
+				 -EINVAL);
+		if (!strstr(err, "1.0 MiB") || !strstr(err, "2.0 MiB") ||
+		    !strstr(err, "pool.page_size"))
+			fail_msg("not said: %s", err);
+		assert_int_equal(fv_end(), 0);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -347,6 +424,7 @@ int main(void)
 		cmocka_unit_test(cannot_be_deregistered),
 		cmocka_unit_test(cannot_be_destroyed_either),
 		cmocka_unit_test(cannot_be_registered),
+		cmocka_unit_test(pool_or_none),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
