@@ -44,16 +44,67 @@ kvs_optional(IO_URING liburing)
 kvs_optional(HWLOC hwloc)
 kvs_optional(VERBS libibverbs)
 
-# It does not exist yet: the option is accepted so that scripts can already
-# name it, and "on" says plainly that it cannot be had.
-function(kvs_not_yet part what)
-  if(KVS_${part} STREQUAL "on")
-    message(FATAL_ERROR "KVS_${part}=on: ${what} does not exist yet")
+# The driver is opened at run time and declared by ourselves, so the backend is
+# built unless it is off. Only the kernels want a compiler: nvcc of a toolkit of
+# 13.0 or later, else clang, which makes PTX for the driver to compile. Sets
+# KVS_HAVE_CUDA, KVS_CUDA_COMPILER (nvcc, clang or nothing) and its program
+# KVS_CUDA_PROGRAM; KVS_CUDA_INCLUDE where the toolkit's headers are.
+function(kvs_find_cuda)
+  set(KVS_CUDA_COMPILER "" PARENT_SCOPE)
+  set(KVS_HAVE_CUDA OFF PARENT_SCOPE)
+  if(KVS_CUDA STREQUAL "off")
+    message(STATUS "CUDA: off (asked for)")
+    return()
   endif()
-  message(STATUS "${part}: not built yet")
+  set(KVS_HAVE_CUDA ON PARENT_SCOPE)
+  find_program(KVS_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDA_HOME
+               PATHS /usr/local/cuda PATH_SUFFIXES bin)
+  if(KVS_NVCC)
+    execute_process(COMMAND ${KVS_NVCC} --version OUTPUT_VARIABLE _out
+                    ERROR_QUIET)
+    string(REGEX MATCH "release ([0-9.]+)" _ "${_out}")
+    set(_version ${CMAKE_MATCH_1})
+    if(_version AND NOT _version VERSION_LESS 13.0)
+      get_filename_component(_bin ${KVS_NVCC} REALPATH)
+      get_filename_component(_root ${_bin}/../.. ABSOLUTE)
+      set(KVS_CUDA_COMPILER nvcc PARENT_SCOPE)
+      set(KVS_CUDA_PROGRAM ${KVS_NVCC} PARENT_SCOPE)
+      set(KVS_CUDA_HOW "nvcc ${_version}" PARENT_SCOPE)
+      if(EXISTS ${_root}/include/cuda.h)
+        set(KVS_CUDA_INCLUDE ${_root}/include PARENT_SCOPE)
+      endif()
+      message(STATUS "CUDA: kernels by nvcc ${_version}")
+      return()
+    endif()
+    message(STATUS "CUDA: skipped the toolkit ${_version} (13.0 is needed)")
+  else()
+    message(STATUS "CUDA: skipped the toolkit (there is no nvcc)")
+  endif()
+  find_program(KVS_CLANG_CUDA NAMES clang clang-14)
+  if(KVS_CLANG_CUDA)
+    execute_process(
+      COMMAND ${KVS_CLANG_CUDA} -x cuda --cuda-device-only
+              --cuda-gpu-arch=sm_80 -nocudainc -nocudalib -ffreestanding -S
+              -Wno-unknown-cuda-version -I${PROJECT_SOURCE_DIR} -o
+              ${PROJECT_BINARY_DIR}/kvs_clang_cuda.ptx
+              ${PROJECT_SOURCE_DIR}/gpu/cuda/scatter.cu
+      RESULT_VARIABLE _r OUTPUT_QUIET ERROR_QUIET)
+    if(_r EQUAL 0)
+      set(KVS_CUDA_COMPILER clang PARENT_SCOPE)
+      set(KVS_CUDA_PROGRAM ${KVS_CLANG_CUDA} PARENT_SCOPE)
+      set(KVS_CUDA_HOW "clang, PTX" PARENT_SCOPE)
+      message(STATUS "CUDA: kernels by clang, as PTX")
+      return()
+    endif()
+  endif()
+  if(KVS_CUDA STREQUAL "on")
+    message(FATAL_ERROR "KVS_CUDA=on: neither nvcc of 13.0 or later nor a "
+                        "clang that makes PTX: no kernels")
+  endif()
+  message(STATUS "CUDA: no kernels (no clang that makes PTX either)")
 endfunction()
 
-kvs_not_yet(CUDA "the cuda copy backend")
+kvs_find_cuda()
 
 pkg_check_modules(NUMA REQUIRED IMPORTED_TARGET GLOBAL numa)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET GLOBAL jansson)

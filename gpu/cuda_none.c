@@ -79,6 +79,12 @@ static int kvs_cuda_none_peek(struct kvs_device *d, void *host, const void *dev,
 	return -EOPNOTSUPP;
 }
 
+static void kvs_cuda_none_info(struct kvs_device *d,
+			       struct kvs_device_info *ret)
+{
+	(void)d, (void)ret;
+}
+
 const struct kvs_device_ops kvs_cuda_ops = {
 	.name = "cuda",
 	.open = kvs_cuda_none_open,
@@ -91,4 +97,5 @@ const struct kvs_device_ops kvs_cuda_ops = {
 	.query = kvs_cuda_none_query,
 	.progress = kvs_cuda_none_progress,
 	.peek = kvs_cuda_none_peek,
+	.info = kvs_cuda_none_info,
 };

@@ -26,7 +26,8 @@ bool kvs_device_ops_complete(const struct kvs_device_ops *ops)
 {
 	return ops && ops->name && ops->open && ops->close && ops->alloc &&
 	       ops->free && ops->register_host && ops->unregister_host &&
-	       ops->copy && ops->query && ops->progress && ops->peek;
+	       ops->copy && ops->query && ops->progress && ops->peek &&
+	       ops->info;
 }
 
 int kvs_device_open(const struct kvs_device_opts *o, struct kvs_device **ret,
@@ -173,4 +174,23 @@ int kvs_device_peek(struct kvs_device *d, void *host, const void *dev,
 	if (!kvs_range_ok(host, len) || !kvs_range_ok(dev, len))
 		return -EINVAL;
 	return d->ops->peek(d, host, dev, len);
+}
+
+void kvs_device_info(struct kvs_device *d, struct kvs_device_info *ret)
+{
+	KVS_CHECK_MAGIC(d, KVS_DEVICE_MAGIC);
+	*ret = (struct kvs_device_info){ .numa_node = -1 };
+	d->ops->info(d, ret);
+}
+
+const char *kvs_copy_way_name(enum kvs_copy_way way)
+{
+	static const char *const names[] = {
+		[KVS_COPY_AUTO] = "auto",
+		[KVS_COPY_DIRECT] = "direct",
+		[KVS_COPY_SLOTS] = "slots",
+		[KVS_COPY_MAPPED] = "mapped",
+	};
+
+	return (size_t)way < KVS_ARRAY_SIZE(names) ? names[way] : "?";
 }

@@ -88,6 +88,52 @@ struct kvs_copy {
 };
 
 /**
+ * struct kvs_device_info - what a device is and has done
+ * @name: of the hardware; "" for soft
+ * @bus: PCI address as in /sys, or ""
+ * @kernels: what compiled them, or "none"
+ * @numa_node: closest to it, or -1
+ * @driver: version, as 13000, or 0
+ * @way: how small pieces travel
+ * @batch_min: bytes; a piece this long is not small
+ * @measured: @batch_min is what this device was measured to have
+ * @few: up to so many small pieces go by themselves
+ * @slots, @slot_bytes: ring in device memory; 0: none
+ * @blocks: thread blocks a launch may have
+ * @copies, @failed: finished, and of these with an error
+ * @bytes: launched
+ * @pieces, @launches, @steps: operations, see gpu/plan.h
+ * @sticky: 0, or why it takes no copies any more (negative errno)
+ * @registered: host ranges, as the driver knows them
+ * @registered_bytes: their bytes
+ * @pinned_bytes: of these the device can reach by itself
+ */
+struct kvs_device_info {
+	char name[64];
+	char bus[20];
+	char kernels[24];
+	int numa_node;
+	int driver;
+	enum kvs_copy_way way;
+	uint64_t batch_min;
+	bool measured;
+	uint64_t few;
+	uint32_t slots;
+	uint64_t slot_bytes;
+	uint32_t blocks;
+	uint64_t copies;
+	uint64_t failed;
+	uint64_t bytes;
+	uint64_t pieces;
+	uint64_t launches;
+	uint64_t steps;
+	int sticky;
+	uint64_t registered;
+	uint64_t registered_bytes;
+	uint64_t pinned_bytes;
+};
+
+/**
  * struct kvs_device_ops - a backend; see the wrappers below for the meaning
  */
 struct kvs_device_ops {
@@ -105,6 +151,7 @@ struct kvs_device_ops {
 	size_t (*progress)(struct kvs_device *d, const struct kvs_copy *c);
 	int (*peek)(struct kvs_device *d, void *host, const void *dev,
 		    uint64_t len);
+	void (*info)(struct kvs_device *d, struct kvs_device_info *ret);
 };
 
 /*
@@ -137,6 +184,10 @@ int kvs_device_query(struct kvs_device *d, const struct kvs_copy *c);
  * complete; of one that fails it may stop anywhere.
  */
 size_t kvs_device_progress(struct kvs_device *d, const struct kvs_copy *c);
+/* What it is and has done. Any thread; counts of copies under way may lag. */
+void kvs_device_info(struct kvs_device *d, struct kvs_device_info *ret);
+/* "direct", "slots" or "mapped". */
+const char *kvs_copy_way_name(enum kvs_copy_way way);
 /* soft: let the held copy go on, or not stop if it has not come up yet;
  * -EOPNOTSUPP for other backends. Any thread. */
 int kvs_soft_release(struct kvs_device *d);

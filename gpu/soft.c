@@ -600,6 +600,27 @@ int kvs_soft_stats(struct kvs_device *d, struct kvs_soft_stats *ret)
 	return 0;
 }
 
+void kvs_soft_info(struct kvs_device *d, struct kvs_device_info *ret)
+{
+	struct kvs_soft_stats st;
+
+	(void)kvs_soft_stats(d, &st);
+	ret->way = KVS_COPY_DIRECT;
+	kvs_soft_plan_info(kvs_to_soft(d), ret);
+	(void)snprintf(ret->kernels, sizeof(ret->kernels), "host");
+	ret->copies = st.copies;
+	ret->failed = st.failed;
+	ret->bytes = st.bytes;
+	ret->pieces = st.moves;
+	ret->launches = st.launches;
+	ret->steps = st.steps;
+	ret->sticky = atomic_load_explicit(&kvs_to_soft(d)->sticky,
+					   memory_order_acquire);
+	ret->registered = st.registered;
+	ret->registered_bytes = st.registered_bytes;
+	ret->pinned_bytes = st.registered_bytes;
+}
+
 const struct kvs_device_ops kvs_soft_ops = {
 	.name = "soft",
 	.open = kvs_soft_open,
@@ -612,4 +633,5 @@ const struct kvs_device_ops kvs_soft_ops = {
 	.query = kvs_soft_query,
 	.progress = kvs_soft_progress,
 	.peek = kvs_soft_peek,
+	.info = kvs_soft_info,
 };

@@ -80,10 +80,13 @@ int kvs_soft_peek(struct kvs_device *d, void *host, const void *dev,
 void kvs_soft_move(struct kvs_soft *s, enum kvs_copy_dir dir, char *host,
 		   char *dev, uint64_t len);
 
+void kvs_soft_info(struct kvs_device *d, struct kvs_device_info *ret);
+
 /* soft_plan.c */
 /* From here on copies are planned. Return: 0; -ENOMEM. */
 int kvs_soft_plan_copies(struct kvs_soft *s, const struct kvs_copy_opts *o);
 void kvs_soft_plan_free(struct kvs_soft *s);
+void kvs_soft_plan_info(const struct kvs_soft *s, struct kvs_device_info *ret);
 /* Make a copy by its plan; @half: stop in the middle. Return: 0; -EIO. */
 int kvs_soft_make_plan(struct kvs_soft *s, struct kvs_copy *c, bool half);
 

@@ -15,6 +15,7 @@
 struct kvs_soft_ring {
 	struct kvs_plan_tuning tuning;
 	struct kvs_plan_step step;
+	enum kvs_copy_way way;
 	uint32_t slots;
 	uint32_t threads; /* of a launch */
 	uint32_t next;
@@ -43,6 +44,7 @@ int kvs_soft_plan_copies(struct kvs_soft *s, const struct kvs_copy_opts *o)
 	if (!r)
 		return -ENOMEM;
 	s->ring = r;
+	r->way = o->way;
 	kvs_plan_tuning_init(&r->tuning, o, o->way);
 	r->slots = o->slots ? o->slots : KVS_PLAN_SLOTS;
 	r->threads =
@@ -55,6 +57,20 @@ int kvs_soft_plan_copies(struct kvs_soft *s, const struct kvs_copy_opts *o)
 			   r->slots * r->tuning.slot_bytes))
 		return -ENOMEM;
 	return kvs_plan_step_init(&r->step, &r->tuning, r->table);
+}
+
+void kvs_soft_plan_info(const struct kvs_soft *s, struct kvs_device_info *ret)
+{
+	const struct kvs_soft_ring *r = s->ring;
+
+	if (!r)
+		return;
+	ret->way = r->way;
+	ret->batch_min = r->tuning.batch_min;
+	ret->few = r->tuning.few;
+	ret->slots = r->mem ? r->slots : 0;
+	ret->slot_bytes = r->tuning.slot_bytes;
+	ret->blocks = r->threads / KVS_SCATTER_BLOCK;
 }
 
 static void make_pieces(struct kvs_soft *s, enum kvs_copy_dir dir,

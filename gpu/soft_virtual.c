@@ -614,4 +614,5 @@ const struct kvs_device_ops kvs_soft_virtual_ops = {
 	.query = kvs_soft_query,
 	.progress = kvs_soft_progress,
 	.peek = virtual_peek,
+	.info = kvs_soft_info,
 };

@@ -61,6 +61,14 @@ int kvs_spans_add(struct kvs_spans *s, const void *addr, uint64_t len,
 	return 0;
 }
 
+void kvs_spans_set_dev(struct kvs_spans *s, const void *addr, uint64_t dev)
+{
+	size_t i = kvs_spans_at(s, (uintptr_t)addr);
+
+	if (i < s->n && s->v[i].addr == (uintptr_t)addr)
+		s->v[i].dev = dev;
+}
+
 int kvs_spans_del(struct kvs_spans *s, const void *addr, uint64_t len)
 {
 	size_t i = kvs_spans_at(s, (uintptr_t)addr);

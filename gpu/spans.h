@@ -16,6 +16,7 @@ struct kvs_span {
 	uintptr_t addr;
 	uint64_t len; /* bytes, above 0 */
 	bool read_only;
+	uint64_t dev; /* address on the device, see kvs_spans_set_dev(); or 0 */
 };
 
 struct kvs_spans {
@@ -38,6 +39,9 @@ void kvs_spans_fini(struct kvs_spans *s);
  */
 int kvs_spans_add(struct kvs_spans *s, const void *addr, uint64_t len,
 		  bool read_only);
+
+/* Note the device address of the range that begins at @addr. */
+void kvs_spans_set_dev(struct kvs_spans *s, const void *addr, uint64_t dev);
 
 /* Remove exactly this range; -ENOENT. @len 0: whatever its length. */
 int kvs_spans_del(struct kvs_spans *s, const void *addr, uint64_t len);

@@ -7,7 +7,8 @@
  *   soft  device memory is ordinary memory, copies run on a thread of the
  *         device, with a settable bandwidth and a fault plan; for tests and
  *         for machines without a GPU
- *   cuda  has its place and is not built yet (-EOPNOTSUPP)
+ *   cuda  an NVIDIA GPU, in the primary context of this process; the driver
+ *         is loaded when a device is opened, see kvstage-gpu(7)
  *
  * A device outlives every engine that committed to it.
  */
@@ -83,6 +84,8 @@ struct kvs_copy_opts {
  * @plan: soft: faults
  * @device: cuda: ordinal
  * @copy: how copies are made
+ * @register_chunk: cuda: bytes that one call of the driver registers at most,
+ *                  a multiple of 4096. 0: 64 GiB
  */
 struct kvs_device_opts {
 	size_t size;
@@ -91,6 +94,7 @@ struct kvs_device_opts {
 	struct kvs_soft_plan plan;
 	int device;
 	struct kvs_copy_opts copy;
+	uint64_t register_chunk;
 };
 
 /**

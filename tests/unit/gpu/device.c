@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Claims: backends are found by name, an unknown one is refused with a
- * message that names those there are, and cuda, not built, says so; a row of
- * the table with any member missing is seen; arguments that make no sense
- * are refused before anything is started; host registrations and
- * allocations are counted exactly.
+ * message that names those there are, and cuda without a driver or a device
+ * says so; a row of the table with any member missing is seen; arguments and
+ * options that make no sense are refused before anything is started; host
+ * registrations and allocations are counted exactly.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -69,20 +69,46 @@ static void test_options_of_another_size_are_refused(void **state)
 	assert_null(d);
 }
 
-static void test_cuda_says_it_is_not_built(void **state)
+/* On a machine with a driver: that it has no such device. */
+static void test_cuda_says_why_not(void **state)
 {
 	const struct kvs_device_opts o = { .size = sizeof(o),
 					   .backend = "cuda",
-					   .device = 3 };
+					   .device = 4711 };
 	struct kvs_device *d = NULL;
-	char err[128] = "";
+	char err[160] = "";
 
 	(void)state;
 	assert_int_equal(kvs_device_open(&o, &d, err, sizeof(err)),
 			 -EOPNOTSUPP);
 	assert_null(d);
-	assert_non_null(strstr(err, "cuda"));
-	assert_non_null(strstr(err, "not built"));
+	assert_true(strstr(err, "CUDA") || strstr(err, "cuda"));
+	assert_true(strstr(err, "driver") || strstr(err, "devices") ||
+		    strstr(err, "not built"));
+}
+
+static void test_copy_options_are_checked(void **state)
+{
+	static const struct kvs_copy_opts bad[] = {
+		{ .way = (enum kvs_copy_way)(KVS_COPY_MAPPED + 1) },
+		{ .slots = 17 },
+		{ .slot_bytes = (1ull << 30) + 1 },
+		{ .blocks = 65 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < KVS_ARRAY_SIZE(bad); i++) {
+		const struct kvs_device_opts o = { .size = sizeof(o),
+						   .backend = "soft",
+						   .copy = bad[i] };
+		struct kvs_device *d = NULL;
+		char err[160] = "";
+
+		assert_int_equal(kvs_device_open(&o, &d, err, sizeof(err)),
+				 -EINVAL);
+		assert_null(d);
+		assert_string_not_equal(err, "");
+	}
 }
 
 static void test_hole_in_a_row_is_seen(void **state)
@@ -294,7 +320,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_unknown_backend_names_the_known),
 		cmocka_unit_test(test_options_of_another_size_are_refused),
-		cmocka_unit_test(test_cuda_says_it_is_not_built),
+		cmocka_unit_test(test_cuda_says_why_not),
+		cmocka_unit_test(test_copy_options_are_checked),
 		cmocka_unit_test(test_hole_in_a_row_is_seen),
 		cmocka_unit_test(test_soft_only_calls_refuse_others),
 		cmocka_unit_test(test_close_of_nothing),
