@@ -12,6 +12,8 @@
 #define KVS_TOOLS_BENCH_H
 
 int kvs_bench_abort(int argc, char **argv);
+int kvs_bench_commit(int argc, char **argv);
+int kvs_bench_h2d(int argc, char **argv);
 int kvs_bench_pool(int argc, char **argv);
 int kvs_bench_recv(int argc, char **argv);
 int kvs_bench_report(int argc, char **argv);

@@ -13,7 +13,8 @@ static const struct {
 	const char *name;
 	int (*run)(int argc, char **argv);
 } commands[] = {
-	{ "abort", kvs_bench_abort }, { "pool", kvs_bench_pool },
+	{ "abort", kvs_bench_abort }, { "commit", kvs_bench_commit },
+	{ "h2d", kvs_bench_h2d },     { "pool", kvs_bench_pool },
 	{ "recv", kvs_bench_recv },   { "report", kvs_bench_report },
 	{ "rooms", kvs_bench_rooms }, { "ttft", kvs_bench_ttft },
 };
@@ -45,6 +46,8 @@ int main(int argc, char **argv)
 		.doc = "Measure kvstage on this machine."
 		       "\vSubcommands:\n"
 		       "  abort   from an abort in mid-transfer to free memory\n"
+		       "  commit  copying a room to a device, against one copy\n"
+		       "  h2d     copying scattered pages, against one copy\n"
 		       "  pool    populating a pool, for each page size\n"
 		       "  recv    receiving into a pool, against a plain loop\n"
 		       "  report  draw what ttft --out wrote\n"
@@ -71,7 +74,7 @@ int main(int argc, char **argv)
 	}
 	fprintf(stderr,
 		"kvstage-bench: no subcommand \"%s\"; there are abort, "
-		"pool, recv, report, rooms and ttft\n",
+		"commit, h2d, pool, recv, report, rooms and ttft\n",
 		argv[first]);
 	return EXIT_USAGE;
 }

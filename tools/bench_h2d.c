@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kvstage-bench h2d: copies of scattered items of one length, and kvstage-bench
+ * commit: those of a whole room of a model, both against one large copy of as
+ * many bytes.
+ */
+#include <argp.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/units.h"
+#include "pipeline/geometry.h"
+#include "pipeline/presets.h"
+#include "tools/bench.h"
+#include "tools/bench_copy.h"
+
+#define LIST_MAX 16
+#define SEGMENT (1ULL << 30)
+
+struct args {
+	struct kvs_copy_bench b;
+	uint64_t bytes; /* h2d */
+	uint64_t list[LIST_MAX]; /* item lengths, or page sizes */
+	unsigned int n;
+	const char *model; /* commit */
+	uint64_t tp, layers, tokens;
+};
+
+static int parse_list(struct args *a, char *arg, uint64_t max)
+{
+	char *save = NULL;
+
+	a->n = 0;
+	for (char *p = strtok_r(arg, ",", &save); p;
+	     p = strtok_r(NULL, ",", &save)) {
+		if (a->n == LIST_MAX || kvs_parse_size(p, &a->list[a->n]) < 0 ||
+		    !a->list[a->n] || a->list[a->n] > max)
+			return -EINVAL;
+		a->n++;
+	}
+	return a->n ? 0 : -EINVAL;
+}
+
+static void show(struct args *a, const char *what, uint64_t item_len,
+		 uint64_t pages, uint64_t page_size,
+		 const struct kvs_copy_result *r)
+{
+	const char *dir = a->b.dir == KVS_COPY_H2D ? "h2d" : "d2h";
+	struct kvs_device_info info;
+
+	kvs_device_info(a->b.d, &info);
+	if (a->b.json) {
+		printf("{\"bench\": \"%s\", \"device\": \"%s\", "
+		       "\"direction\": \"%s\", \"way\": \"%s\", ",
+		       what, a->b.name, dir, kvs_copy_way_name(info.way));
+		if (a->model)
+			printf("\"model\": \"%s\", \"tp\": %" PRIu64
+			       ", \"page_size\": %" PRIu64 ", ",
+			       a->model, a->tp, page_size);
+		printf("\"item_len\": %" PRIu64 ", \"pages\": %" PRIu64
+		       ", \"gbps\": %.3f, \"baseline_gbps\": %.3f, "
+		       "\"ops_per_gib\": %.1f, \"ratio\": %.4f, "
+		       "\"batch_min\": %" PRIu64 ", \"measured\": %s, "
+		       "\"repeats\": %" PRIu64 "}\n",
+		       item_len, pages, r->gbps, r->baseline_gbps,
+		       r->ops_per_gib, r->ratio, info.batch_min,
+		       info.measured ? "true" : "false", a->b.repeats);
+		(void)fflush(stdout);
+		return;
+	}
+	kvs_table_cell(a->b.table, "%s", a->b.name);
+	kvs_table_cell(a->b.table, "%s", dir);
+	if (a->model)
+		kvs_table_cell(a->b.table, "%" PRIu64, page_size);
+	kvs_table_cell(a->b.table, "%" PRIu64, item_len);
+	kvs_table_cell(a->b.table, "%" PRIu64, pages);
+	kvs_table_cell(a->b.table, "%.2f", r->gbps);
+	kvs_table_cell(a->b.table, "%.2f", r->baseline_gbps);
+	kvs_table_cell(a->b.table, "%.0f", r->ops_per_gib);
+	kvs_table_cell(a->b.table, "%.3f", r->ratio);
+}
+
+static int run_all(struct args *a, const char *heads,
+		   int (*one)(struct args *a, uint64_t v))
+{
+	int r = kvs_copy_bench_open(&a->b);
+
+	if (r == -EOPNOTSUPP || r == -ENODEV)
+		return KVS_BENCH_CANNOT;
+	if (!r && !a->b.json)
+		r = kvs_table_create(heads, &a->b.table);
+	for (unsigned int i = 0; i < a->n && !r; i++)
+		r = one(a, a->list[i]);
+	if (!r && a->b.table)
+		r = kvs_table_print(a->b.table, stdout);
+	kvs_copy_bench_close(&a->b);
+	return r ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+/* ---- h2d ---- */
+
+static int one_length(struct args *a, uint64_t len)
+{
+	uint64_t n = a->bytes / len;
+	struct kvs_copy_run run = { .item_len = len, .n = n };
+	struct kvs_copy c = { .runs = &run, .n_runs = 1 };
+	struct kvs_copy_result res;
+	uint32_t *pages = NULL;
+	int r;
+
+	if (!n || n >= UINT32_MAX / 2) {
+		fprintf(stderr,
+			"--item-len %" PRIu64 ": not with --bytes %" PRIu64
+			"\n",
+			len, a->bytes);
+		return -EINVAL;
+	}
+	r = kvs_copy_bench_pages(n, &pages);
+	if (!r)
+		r = kvs_copy_bench_memory(&a->b, n * len,
+					  KVS_BENCH_DEVICE_PAGES(n) * len);
+	if (r) {
+		fprintf(stderr, "%s: no memory: %s\n", a->b.name, strerror(-r));
+	} else {
+		run.host = a->b.host;
+		run.dev = a->b.dev;
+		run.pages = pages;
+		r = kvs_copy_bench_measure(&a->b, &c, &res);
+	}
+	if (!r)
+		show(a, "h2d", len, n, 0, &res);
+	free(pages);
+	return r;
+}
+
+static error_t parse_h2d(int key, char *arg, struct argp_state *state)
+{
+	struct args *a = state->input;
+
+	switch (key) {
+	case 'i':
+		if (parse_list(a, arg, SEGMENT))
+			argp_error(state,
+				   "--item-len: up to %d sizes from 1 to 1G",
+				   LIST_MAX);
+		return 0;
+	case 's':
+		if (kvs_parse_size(arg, &a->bytes) < 0 || !a->bytes ||
+		    a->bytes > 1ULL << 40)
+			argp_error(state, "--bytes %s: from 1 to 1T", arg);
+		return 0;
+	default:
+		return kvs_copy_bench_parse(&a->b, key, arg, state);
+	}
+}
+
+int kvs_bench_h2d(int argc, char **argv)
+{
+	static const struct argp_option options[] = {
+		KVS_COPY_BENCH_OPTIONS,
+		{ "item-len", 'i', "SIZES", 0,
+		  "Bytes of an item, with commas (default "
+		  "256,576,1K,4K,16K,32K,64K,256K,1M)",
+		  0 },
+		{ "bytes", 's', "SIZE", 0, "Of a copy (default 256M)", 0 },
+		{ 0 }
+	};
+	const struct argp argp = {
+		.options = options,
+		.parser = parse_h2d,
+		.doc = "Copies of scattered items between host memory and a "
+		       "device, against one large copy.",
+	};
+	struct args a = {
+		.b = { .device = "soft", .repeats = 5 },
+		.bytes = 256ULL << 20,
+		.list = { 256, 576, 1 << 10, 4 << 10, 16 << 10, 32 << 10,
+			  64 << 10, 256 << 10, 1 << 20 },
+		.n = 9,
+	};
+
+	argp_err_exit_status = 2;
+	argp_parse(&argp, argc, argv, 0, NULL, &a);
+	return run_all(&a,
+		       "<device <direction item_len pages gbps baseline_gbps "
+		       "ops_per_gib ratio",
+		       one_length);
+}
+
+/* ---- commit ---- */
+
+struct room {
+	struct kvs_layout *l;
+	struct kvs_geometry g;
+	struct kvs_copy_run *runs;
+	uint64_t host_len, dev_len;
+	uint32_t *pages;
+};
+
+static void room_fini(struct room *m)
+{
+	free(m->runs);
+	free(m->pages);
+	kvs_geometry_fini(&m->g);
+	free(m->l);
+}
+
+static int room_init(struct room *m, const struct args *a, uint64_t page_size)
+{
+	const struct kvs_preset_opts o = {
+		.tp = (uint32_t)a->tp,
+		.layers = (uint32_t)a->layers,
+		.page_size = (uint32_t)page_size,
+	};
+	char err[256];
+	int r = kvs_preset_layout(a->model, &o, &m->l, err, sizeof(err));
+
+	if (r) {
+		fprintf(stderr, "%s\n", err);
+		return r;
+	}
+	r = kvs_geometry_init(&m->g, m->l, (uint32_t)a->tokens,
+			      kvs_geometry_extent_tokens(m->l, 2048, SEGMENT),
+			      SEGMENT, 1, 0);
+	if (!r)
+		r = kvs_copy_bench_pages(m->g.pages, &m->pages);
+	if (r)
+		return r;
+	m->runs = calloc((size_t)m->l->n_buffers * m->g.n_extents,
+			 sizeof(*m->runs));
+	if (!m->runs)
+		return -ENOMEM;
+	for (uint32_t x = 0; x < m->g.n_extents; x++)
+		m->host_len += kvs_geometry_len(&m->g, x);
+	for (uint32_t i = 0; i < m->l->n_buffers; i++)
+		m->dev_len += (uint64_t)m->l->buffers[i].item_len *
+			      (KVS_BENCH_DEVICE_PAGES((uint64_t)m->g.pages) +
+			       m->l->buffers[i].items);
+	return 0;
+}
+
+/* Layer buffer by layer buffer, as an engine's commit does. */
+static size_t room_runs(struct room *m, const struct kvs_copy_bench *b)
+{
+	char *dev = b->dev;
+	size_t n = 0;
+
+	for (uint32_t i = 0; i < m->l->n_buffers; i++) {
+		const struct kvs_layer_buffer *p = &m->l->buffers[i];
+		bool paged = kvs_buffer_kind_is_paged(p->kind);
+		uint64_t at = 0, off, len;
+
+		for (uint32_t x = 0; x < m->g.n_extents; x++) {
+			if (!kvs_geometry_run(&m->g, x, i, &off, &len) && len)
+				m->runs[n++] = (struct kvs_copy_run){
+					.host = b->host + at + off,
+					.dev = dev,
+					.item_len = p->item_len,
+					.pages =
+						paged ? m->pages +
+								(size_t)x *
+									m->g.extent_pages
+						      : NULL,
+					.n = len / p->item_len,
+				};
+			at += kvs_geometry_len(&m->g, x);
+		}
+		dev += (uint64_t)p->item_len *
+		       (KVS_BENCH_DEVICE_PAGES((uint64_t)m->g.pages) +
+			p->items);
+	}
+	return n;
+}
+
+static int one_page_size(struct args *a, uint64_t page_size)
+{
+	struct kvs_copy_result res;
+	struct room m = { 0 };
+	struct kvs_copy c = { 0 };
+	int r = room_init(&m, a, page_size);
+
+	if (!r)
+		r = kvs_copy_bench_memory(&a->b, m.host_len, m.dev_len);
+	if (r) {
+		fprintf(stderr, "%s, page size %" PRIu64 ": %s\n", a->model,
+			page_size, strerror(-r));
+	} else {
+		c.n_runs = room_runs(&m, &a->b);
+		c.runs = m.runs;
+		r = kvs_copy_bench_measure(&a->b, &c, &res);
+	}
+	if (!r)
+		show(a, "commit", m.l->buffers[0].item_len, m.g.pages,
+		     page_size, &res);
+	room_fini(&m);
+	return r;
+}
+
+static error_t parse_commit(int key, char *arg, struct argp_state *state)
+{
+	struct args *a = state->input;
+
+	switch (key) {
+	case 'm':
+		a->model = arg;
+		return 0;
+	case 't':
+		if (kvs_parse_u64(arg, &a->tp) < 0 || !a->tp || a->tp > 256)
+			argp_error(state, "--tp %s: from 1 to 256", arg);
+		return 0;
+	case 'l':
+		if (kvs_parse_u64(arg, &a->layers) < 0 || a->layers > 1024)
+			argp_error(state, "--layers %s: up to 1024", arg);
+		return 0;
+	case 'k':
+		if (kvs_parse_u64(arg, &a->tokens) < 0 || !a->tokens ||
+		    a->tokens > KVS_TOKENS_MAX)
+			argp_error(state, "--tokens %s: from 1 to %u", arg,
+				   KVS_TOKENS_MAX);
+		return 0;
+	case 'p':
+		if (parse_list(a, arg, KVS_PAGE_SIZE_MAX))
+			argp_error(state,
+				   "--page-size: up to %d numbers from 1 to %u",
+				   LIST_MAX, KVS_PAGE_SIZE_MAX);
+		return 0;
+	default:
+		return kvs_copy_bench_parse(&a->b, key, arg, state);
+	}
+}
+
+int kvs_bench_commit(int argc, char **argv)
+{
+	static const struct argp_option options[] = {
+		KVS_COPY_BENCH_OPTIONS,
+		{ "model", 'm', "NAME", 0, "Default deepseek-v3", 0 },
+		{ "tp", 't', "N", 0, "Tensor parallel ranks (default 1)", 0 },
+		{ "layers", 'l', "N", 0, "Of the model (default 8; 0: all)",
+		  0 },
+		{ "tokens", 'k', "N", 0, "Of the room (default 16384)", 0 },
+		{ "page-size", 'p', "LIST", 0,
+		  "Tokens of a page, with commas (default 1,16,64,128)", 0 },
+		{ 0 }
+	};
+	const struct argp argp = {
+		.options = options,
+		.parser = parse_commit,
+		.doc = "The copies of a room's commit, all layers and pages, "
+		       "against one large copy.",
+	};
+	struct args a = {
+		.b = { .device = "soft", .repeats = 5 },
+		.list = { 1, 16, 64, 128 },
+		.n = 4,
+		.model = "deepseek-v3",
+		.tp = 1,
+		.layers = 8,
+		.tokens = 16384,
+	};
+
+	argp_err_exit_status = 2;
+	argp_parse(&argp, argc, argv, 0, NULL, &a);
+	return run_all(&a,
+		       "<device <direction page_size item_len pages gbps "
+		       "baseline_gbps ops_per_gib ratio",
+		       one_page_size);
+}
