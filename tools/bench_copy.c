@@ -92,11 +92,12 @@ int kvs_copy_bench_open(struct kvs_copy_bench *b)
 	const char *ordinal = strchr(b->device, ':');
 	struct kvs_device_info info;
 	char err[192] = "";
+	uint64_t n = 0;
 	int r;
 
 	o.backend = b->device[0] == 's' ? "soft" : "cuda";
-	if (ordinal)
-		o.device = atoi(ordinal + 1);
+	if (ordinal && !kvs_parse_u64(ordinal + 1, &n))
+		o.device = (int)n;
 	r = kvs_device_open(&o, &b->d, err, sizeof(err));
 	if (r) {
 		fprintf(stderr, "%s: %s\n", b->device, err);

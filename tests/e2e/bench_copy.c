@@ -75,7 +75,7 @@ static void check_ways(const char *device)
 
 	for (unsigned int i = 0; i < 6; i++) {
 		const char *dir = i % 2 ? "d2h" : "h2d";
-		double items = 4 * 1024 * 1024 / 576, ops;
+		double items = 4.0 * 1024 * 1024 / 576, ops;
 
 		(void)snprintf(cmd, sizeof(cmd),
 			       "h2d --json --device %s --bytes 4M --repeats 1 "
