@@ -109,7 +109,6 @@ struct kvs_abort_order {
 	uint64_t room;
 	uint64_t tokens; /* SEND */
 	bool complete; /* SEND: also the last page; else it is never whole */
-	bool stall; /* SEND: SIGSTOP itself as soon as a chunk is sent */
 	int status; /* DONE, BROKEN: 0 or negative errno */
 	char why[KVS_ABORT_WHY_MAX];
 };
@@ -120,7 +119,7 @@ void kvs_abort_peer(unsigned int number, char buf[KVS_ABORT_PEER_MAX]);
 
 /* A writer's process, until QUIT or @fd is closed; its exit status. */
 int kvs_abort_writer(int fd, unsigned int port, unsigned int number,
-		     const char *engine);
+		     const char *engine, bool stalls);
 
 /* ---- the conductor ---- */
 

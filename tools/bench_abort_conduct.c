@@ -8,8 +8,8 @@
  *   admit the next room: it waits, as the pool holds just one
  *   let the writer of the room, which has the memory, send
  *   until the daemon says that a chunk of the room is being received
- *   acks: abort; killed: SIGKILL the writer; stalled: it stops itself when it
- *   has sent a chunk; what it had given to the kernel arrives; abort
+ *   acks: abort; killed: SIGKILL the writer; stalled: SIGSTOP it; what it had
+ *   given to the kernel arrives, up to the middle of a chunk; abort
  *   until the next room is ADMITTED
  *   what the daemon has counted meanwhile: outcome, proof, late bytes
  *   stalled: the next room arrives whole; SIGCONT the writer, which sends what
@@ -168,7 +168,8 @@ static int start_writer(struct kvs_abort_bench *b, struct kvs_abort_child *w)
 	r = w->pid = start(&w->fd);
 	if (!r)
 		_exit(kvs_abort_writer(CHILD_FD, b->port, w->number,
-				       b->args.engine));
+				       b->args.engine,
+				       b->args.writer == KVS_ABORT_STALLED));
 	if (r < 0) {
 		w->number = 0;
 		return complain("writer", NULL, r);
@@ -225,7 +226,6 @@ static int let_send(struct kvs_abort_bench *b, const struct room *m,
 		.room = m->id,
 		.tokens = b->tokens,
 		.complete = complete,
-		.stall = !complete && b->args.writer == KVS_ABORT_STALLED,
 	};
 	int r = kvs_abort_say(m->w->fd, &o, sizeof(o));
 
@@ -373,16 +373,13 @@ static uint64_t not_begun(const struct kvs_abort_answer *a, uint64_t chunk)
 	return begun < whole ? whole - begun : 0;
 }
 
-/* The writer stops itself: what the kernel still had of it arrives, then
- * nothing. 0; -EAGAIN it was not within a chunk, or had none after it. */
-static int stall(struct kvs_abort_bench *b, const struct room *m,
-		 struct kvs_abort_answer *ret)
+/* Stopped: what the kernel still had of it arrives, then nothing. */
+static int settle(struct kvs_abort_bench *b, const struct room *m,
+		  struct kvs_abort_answer *ret)
 {
 	struct kvs_abort_answer last;
-	int r = stopped(m->w);
+	int r = ask(b, m->id, ret);
 
-	if (!r)
-		r = ask(b, m->id, ret);
 	do {
 		last = *ret;
 		for (int i = 0; i < STALL_NAPS; i++)
@@ -391,9 +388,34 @@ static int stall(struct kvs_abort_bench *b, const struct room *m,
 			r = ask(b, m->id, ret);
 	} while (!r && (last.received != ret->received ||
 			last.parties != ret->parties));
-	if (r)
-		return r;
-	return ret->parties > 1 && not_begun(ret, b->chunk) ? 0 : -EAGAIN;
+	return r;
+}
+
+/* Stop the writer. Where what it had given to the kernel ends with a chunk, it
+ * goes on a little. 0; -EAGAIN it never stood within a chunk that had others
+ * after it. */
+static int stall(struct kvs_abort_bench *b, const struct room *m,
+		 struct kvs_abort_answer *ret)
+{
+	int r;
+
+	for (;;) {
+		r = mid_transfer(b, m, ret);
+		if (!r && kill(m->w->pid, SIGSTOP))
+			r = complain("SIGSTOP", NULL, -errno);
+		if (!r)
+			r = stopped(m->w);
+		if (!r)
+			r = settle(b, m, ret);
+		if (r)
+			return r;
+		if (!not_begun(ret, b->chunk))
+			return -EAGAIN;
+		if (ret->parties > 1)
+			return 0;
+		if (kill(m->w->pid, SIGCONT))
+			return complain("SIGCONT", NULL, -errno);
+	}
 }
 
 /* Its sockets are closed with the one to us, or right after. */

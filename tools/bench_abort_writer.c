@@ -2,7 +2,6 @@
 /* A writer's process of kvstage-bench abort. See bench_abort.h. */
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,10 +15,14 @@
 #include "tools/pattern.h"
 
 #define CONNECT_TIMEOUT 10000000000ULL /* ns */
-#define NAP 20000 /* ns */
+#define SEND_BUFFER 131072 /* bytes; a few segments of loopback */
+#define NAP 1000000 /* ns */
+#define NAPS 1000
+#define FDS 64 /* of a writer, which has a handful */
 
 struct writer {
 	int fd;
+	bool stalls;
 	struct kvs_sender *s;
 	void *source[KVS_ABORT_BUFFERS];
 };
@@ -131,40 +134,62 @@ static const struct kvs_send_ops ops = {
 
 /* ---- this thread ---- */
 
-static int queue_pages(struct kvs_send_room *r, const struct kvs_abort_order *o)
+/* Smaller than a chunk: whoever sends one waits within it for the receiver, so
+ * that it is there that the process stops. Return: sockets. */
+static unsigned int narrow(void)
 {
-	uint32_t n = (uint32_t)(o->tokens / KVS_ABORT_PAGE_TOKENS);
+	unsigned int n = 0;
+
+	for (int fd = 0; fd < FDS; fd++) {
+		int v = 0, size = SEND_BUFFER;
+		socklen_t len = sizeof(v);
+
+		if (!getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &v, &len) &&
+		    v == AF_INET &&
+		    !setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size)))
+			n++;
+	}
+	return n;
+}
+
+/* The library connects them now. Where it does not, stops are tried again. */
+static void narrow_all(void)
+{
+	const struct timespec nap = { .tv_nsec = NAP };
+
+	for (int i = 0; i < NAPS; i++) {
+		if (narrow() > KVS_ABORT_CONNECTIONS)
+			break;
+		(void)nanosleep(&nap, NULL);
+	}
+}
+
+static int queue_pages(const struct writer *w, struct kvs_send_room *r,
+		       const struct kvs_abort_order *o)
+{
+	uint32_t first = 0, n = (uint32_t)(o->tokens / KVS_ABORT_PAGE_TOKENS);
 	uint32_t *pages = calloc(n, sizeof(*pages));
-	int err;
+	int err = 0;
 
 	if (!pages)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < n; i++)
 		pages[i] = i % KVS_ABORT_SOURCE_PAGES;
-	err = kvs_send_pages(r, 0, pages, o->complete ? n : n - 1, NULL);
+	if (!o->complete)
+		n--;
+	if (w->stalls) {
+		/* connections come with the first page */
+		first = 1;
+		err = kvs_send_pages(r, 0, pages, 1, NULL);
+		narrow_all();
+	}
+	if (!err)
+		err = kvs_send_pages(r, first, pages + first, n - first, NULL);
 	if (!err && o->complete)
 		err = kvs_send_finish(r);
 	free(pages);
 	/* It has ended already: its done() says so. */
 	return err == -ECANCELED ? 0 : err;
-}
-
-/* In the middle: one chunk is sent, the others are not. */
-static void stall(const struct kvs_send_room *r, struct sent_room *x)
-{
-	const struct timespec nap = { .tv_nsec = NAP };
-	uint32_t n, most = 0;
-
-	for (;;) {
-		n = kvs_send_outstanding(r);
-		if (n < most)
-			break;
-		most = n;
-		if (atomic_load(&x->through))
-			return; /* it has ended already */
-		(void)nanosleep(&nap, NULL);
-	}
-	(void)kill(getpid(), SIGSTOP);
 }
 
 static int send_room(struct writer *w, const struct kvs_abort_order *o)
@@ -182,9 +207,7 @@ static int send_room(struct writer *w, const struct kvs_abort_order *o)
 		free(x);
 		return err;
 	}
-	err = queue_pages(r, o);
-	if (!err && o->stall)
-		stall(r, x);
+	err = queue_pages(w, r, o);
 	through(r, x);
 	return err;
 }
@@ -231,10 +254,10 @@ static int up(struct writer *w, unsigned int port, unsigned int number,
 }
 
 int kvs_abort_writer(int fd, unsigned int port, unsigned int number,
-		     const char *engine)
+		     const char *engine, bool stalls)
 {
 	struct kvs_abort_order o = { .op = KVS_ABORT_UP };
-	struct writer w = { .fd = fd };
+	struct writer w = { .fd = fd, .stalls = stalls };
 	int r = up(&w, port, number, engine, o.why);
 
 	if (!r)
