@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Writes the inputs that the fuzz targets start from: "make_corpus DIR" fills
- * DIR/wire and DIR/ranges, which must exist. The encoder makes one of each
+ * DIR/wire, DIR/ranges and DIR/segment, which must exist. The encoder makes one of each
  * message; some are then cut, changed in a byte, or made to lie about a
  * count. Same output every time.
  */
@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "hicache/disk_format.h"
 #include "lib/assert.h"
+#include "lib/crc32c.h"
 #include "lib/rng.h"
 #include "pipeline/wire.h"
 #include "tests/unit/pipeline/wire_random.h"
@@ -101,6 +103,50 @@ static void corpus_ranges(struct corpus *c)
 	corpus_write(c, "ranges", "backwards", v, sizeof(v));
 }
 
+/* A segment of three pages of 512 bytes, whole, and in some ways not. */
+static void corpus_segment(struct corpus *c)
+{
+	static const struct kvs_seg_instance instance = { { 1, 2, 3, 4, 5, 6, 7,
+							    8, 9 } };
+	static unsigned char v[1 + 6 * KVS_SEG_BLOCK];
+	struct kvs_seg_info info = { .id = 1, .instance = instance };
+	struct kvs_seg_page page;
+	unsigned char *file = v + 1;
+	uint32_t i;
+
+	KVS_ASSERT(!kvs_seg_plan(512, 5 * KVS_SEG_BLOCK, &info));
+	KVS_ASSERT(info.slots == 3 && info.file_bytes < sizeof(v));
+	kvs_seg_head_write(&info, file);
+	for (i = 0; i < 3; i++) {
+		unsigned char *at = file + kvs_seg_slot_off(&info, i);
+
+		memset(at, (int)i + 1, 512);
+		memset(&page.key, (int)i + 7, sizeof(page.key));
+		page.crc = kvs_crc32c(at, 512);
+		kvs_seg_entry_write(&info, i, &page,
+				    file + KVS_SEG_BLOCK +
+					    (size_t)i * KVS_SEG_ENTRY);
+	}
+	corpus_write(c, "segment", "whole", v, 1 + info.file_bytes);
+	v[0] = 7;
+	corpus_write(c, "segment", "sums-made-right", v, 1 + info.file_bytes);
+	corpus_write(c, "segment", "head-and-table", v, 1 + 2 * KVS_SEG_BLOCK);
+	corpus_write(c, "segment", "head", v, 1 + 128);
+	corpus_write(c, "segment", "short-head", v, 1 + 100);
+	corpus_write(c, "segment", "empty", v, 1);
+	v[0] = 0;
+	corpus_write(c, "segment", "cut", v, 1 + info.file_bytes - 100);
+	file[info.data_off + 5] ^= 1;
+	corpus_write(c, "segment", "page-byte", v, 1 + info.file_bytes);
+	file[KVS_SEG_BLOCK + 20] ^= 1;
+	corpus_write(c, "segment", "entry-byte", v, 1 + info.file_bytes);
+	file[70] ^= 1;
+	corpus_write(c, "segment", "head-byte", v, 1 + info.file_bytes);
+	v[0] = 7;
+	memset(file + 72, 0xff, 4);
+	corpus_write(c, "segment", "slots", v, 1 + info.file_bytes);
+}
+
 int main(int argc, char **argv)
 {
 	static struct corpus c;
@@ -114,5 +160,6 @@ int main(int argc, char **argv)
 	for (type = KVS_WIRE_HELLO; type < KVS_WIRE_TYPE_MAX; type++)
 		corpus_message(&c, type);
 	corpus_ranges(&c);
+	corpus_segment(&c);
 	return c.err;
 }
