@@ -92,7 +92,7 @@ read -ra flags < <(PKG_CONFIG_PATH=$(dirname "$pc") pkg-config \
 	--cflags --libs kvstage)
 while read -r f; do
 	page=$(sed -n 's/^\.so //p' "$dir/inst/share/man/man3/$f.3")
-	[ -f "$dir/inst/share/man/$page" ] ||
+	[ -f "$dir/inst/share/man/${page:-man3/$f.3}" ] ||
 		fail "man finds no page by the name $f"
 done <"$dir/exported"
 
