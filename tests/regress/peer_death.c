@@ -383,7 +383,7 @@ static void earlier_daemon_is_forgotten(void **state)
 	old.n_data = 0;
 	began = rig_now();
 	assert_int_equal(ps_data(&old), -ESTALE);
-	assert_true(ps_is_closed(old.ctl));
+	rig_wait(g, ps_is_closed(old.ctl));
 	ps_up(&p, g->port, "p", 0, 1, &ps_one_layer);
 	assert_int_not_equal(p.instance, old.instance);
 	admit(&e, &r, 0, "p", 1);
@@ -414,7 +414,7 @@ static void orderly_close_is_noticed(void **state)
 	pe_wait_failed(&e, &r, ECONNRESET);
 	/* its data connections with it */
 	rig_wait(g, g->snap->sessions == 0 && !rig_data_connections(g));
-	assert_true(ps_is_closed(p.data[0]));
+	rig_wait(g, ps_is_closed(p.data[0]));
 	ps_room_fini(&w);
 	ps_down(&p);
 	pe_down(&e);

@@ -342,7 +342,7 @@ static void other_versions(void **state)
 	assert_int_equal(m.type, KVS_WIRE_ERROR);
 	assert_int_equal(m.error.err, EPROTONOSUPPORT);
 	assert_string_equal(m.error.text, "peer does not carry generations");
-	assert_true(ps_is_closed(q.ctl));
+	rig_wait(g, ps_is_closed(q.ctl));
 	ps_down(&q);
 
 	/* without drain_ack: not waited for */

@@ -271,7 +271,7 @@ static void never_reads(void **state)
 	for (uint32_t i = 0; i < 400000 && !ret; i++)
 		ret = ps_say(&p, &m);
 	rig_wait(g, g->snap->sessions == 0);
-	assert_true(ps_is_closed(p.ctl));
+	rig_wait(g, ps_is_closed(p.ctl));
 	if (MIS_RSS_COUNTS)
 		assert_true(rig_rss() < rss + (32 << 20));
 	ps_down(&p);
