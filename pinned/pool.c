@@ -322,6 +322,30 @@ void kvs_extents_set_state(struct kvs_extents *x, enum kvs_extent_state to)
 	move_bytes(x->pool, x->bytes, from, to);
 }
 
+int kvs_extents_split(struct kvs_extents *x, uint32_t i,
+		      struct kvs_extents *ret)
+{
+	struct kvs_extent *v;
+
+	KVS_ASSERT(i < x->n);
+	KVS_CHECK_MAGIC(&x->v[i], EXTENT_MAGIC);
+	v = malloc(sizeof(*v));
+	if (!v)
+		return -ENOMEM;
+	*v = x->v[i];
+	ret->pool = x->pool;
+	ret->v = v;
+	ret->n = 1;
+	ret->bytes = v->block->len;
+	x->bytes -= ret->bytes;
+	x->v[i] = x->v[--x->n];
+	if (!x->n) {
+		free(x->v);
+		memset(x, 0, sizeof(*x));
+	}
+	return 0;
+}
+
 void kvs_pool_release(struct kvs_extents *x, const struct kvs_drain *d)
 {
 	struct kvs_pool *p = x->pool;

@@ -130,6 +130,18 @@ int kvs_pool_alloc(struct kvs_pool *p, const uint64_t *lens, uint32_t n,
 void kvs_extents_set_state(struct kvs_extents *x, enum kvs_extent_state to);
 
 /**
+ * kvs_extents_split() - take one extent out, into a set of its own
+ * @x: loses extent @i, whose place the last one takes; emptied with the last
+ * @i: which
+ * @ret: filled only on success; state and generation stay
+ *
+ * Of a room that is over some may stay (hicache) and the others go.
+ * Return: 0; -ENOMEM.
+ */
+int kvs_extents_split(struct kvs_extents *x, uint32_t i,
+		      struct kvs_extents *ret);
+
+/**
  * kvs_pool_release() - give the extents back
  * @x: emptied; harmless when it is empty
  * @d: the drain that protected them; asserts it is over (R1). There is no

@@ -212,10 +212,10 @@ static void reserve_take(struct kvs_worker *w)
 	if (had == due)
 		return;
 	give_back(w, &a->reserve);
-	if (!due || !kvs_pool_alloc(w->pool, &due, 1, &a->reserve) || !had)
+	if (!due || !kvs_cache_alloc(w, &due, 1, &a->reserve) || !had)
 		return;
 	/* what it had is there still; overlooked, it is taken later */
-	(void)kvs_pool_alloc(w->pool, &had, 1, &a->reserve);
+	(void)kvs_cache_alloc(w, &had, 1, &a->reserve);
 }
 
 /* ---- queues -------------------------------------------------------------- */
@@ -312,15 +312,14 @@ static int alloc_with_loans(struct kvs_room *r, const uint64_t *lens)
 	struct kvs_admission *a = &r->w->admission;
 	int ret;
 
-	ret = kvs_pool_alloc(r->w->pool, lens, r->geo.n_extents, &r->ext);
+	ret = kvs_cache_alloc(r->w, lens, r->geo.n_extents, &r->ext);
 	if (ret != -EAGAIN || (!r->opened && !r->health) ||
 	    pool_free(r->w) + a->loan_bytes < r->need)
 		return ret;
 	while (ret == -EAGAIN && !kvs_list_empty(&a->loans)) {
 		kvs_room_take_back(kvs_list_entry(a->loans.prev,
 						  struct kvs_room, loan_node));
-		ret = kvs_pool_alloc(r->w->pool, lens, r->geo.n_extents,
-				     &r->ext);
+		ret = kvs_cache_alloc(r->w, lens, r->geo.n_extents, &r->ext);
 	}
 	return ret;
 }
@@ -353,7 +352,8 @@ int kvs_admission_alloc(struct kvs_room *r, const uint64_t *lens)
 
 void kvs_admission_lend(struct kvs_room *r)
 {
-	if (r->opened || r->health)
+	/* what waits owns nothing, and it has pins */
+	if (r->opened || r->health || r->prefix)
 		return;
 	kvs_list_add_tail(&r->w->admission.loans, &r->loan_node);
 	r->w->admission.loan_bytes += r->need;

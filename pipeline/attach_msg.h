@@ -24,6 +24,10 @@
  *   RETRACTED ----------------------------->  word says SEALING, then READY;
  *                                             back to the device as above,
  *                                             from COMMIT on
+ *   LOOKUP -------------------------------->  (hashes)
+ *          <------------ CACHED (tokens)      then the word says DONE; also of
+ *                                             a room that asked for what is
+ *                                             cached, whatever its word says
  *   DETACH -------------------------------->
  *
  * Status page: n_slots words; a word is
@@ -41,10 +45,13 @@
 #include "pipeline/geometry.h"
 
 #define KVS_ATTACH_MAGIC 0x4b565341u
-#define KVS_ATTACH_VERSION 4
+#define KVS_ATTACH_VERSION 5
 #define KVS_ENGINE_NAME 64
 #define KVS_ATTACH_POOLS_MAX 32
 #define KVS_PACKET_MAX 65536
+#define KVS_HASHES_MAX 3072u /* of one packet */
+#define KVS_SEGS_MAX 1024u /* of one room */
+#define KVS_SPACE_TEXT 128 /* bytes, with its end */
 
 enum kvs_packet_type {
 	KVS_PACKET_ATTACH = 1,
@@ -61,6 +68,8 @@ enum kvs_packet_type {
 	KVS_PACKET_RETRACT,
 	KVS_PACKET_PLACED,
 	KVS_PACKET_RETRACTED,
+	KVS_PACKET_LOOKUP,
+	KVS_PACKET_CACHED,
 	KVS_PACKET_TYPE_MAX,
 };
 
@@ -84,6 +93,9 @@ struct kvs_packet_attach {
 	uint32_t n_buffers;
 	uint64_t capacity;
 	uint64_t max_context;
+	char space[KVS_SPACE_TEXT]; /* of what is cached; "": nothing is */
+	uint32_t cache_block; /* tokens; 0: a page */
+	uint32_t reserved; /* 0 */
 	struct kvs_layer_buffer buffers[]; /* n_buffers */
 };
 
@@ -119,9 +131,19 @@ struct kvs_packet_admit {
 	int32_t node;
 	uint32_t aux_len;
 	uint32_t flags; /* KVS_ADMIT_* */
-	uint32_t reserved; /* 0 */
+	uint32_t n_hashes;
 	uint32_t n_ranks;
-	struct kvs_rank_slice ranks[]; /* n_ranks */
+	struct kvs_rank_slice ranks[]; /* n_ranks; then n_hashes of 16
+					* bytes */
+};
+
+/* Pages of a room that lie in what is cached, in the room's pool. */
+struct kvs_packet_seg {
+	uint64_t off; /* of the extent, bytes in the pool */
+	uint32_t extent_pages; /* that it was received with */
+	uint32_t first_page; /* in it */
+	uint32_t n_pages;
+	uint32_t reserved; /* 0 */
 };
 
 /* READY of a room, PLACED of a retraction */
@@ -132,7 +154,27 @@ struct kvs_packet_ready {
 	uint32_t pool; /* index in ATTACHED */
 	uint32_t extent_tokens;
 	uint32_t n_extents;
-	uint64_t off[]; /* bytes in the pool, n_extents */
+	uint32_t n_segs; /* the room's first pages */
+	uint32_t reserved; /* 0 */
+	uint64_t off[]; /* bytes in the pool, n_extents; then n_segs
+			 * struct kvs_packet_seg */
+};
+
+struct kvs_packet_lookup {
+	struct kvs_packet h;
+	uint32_t slot;
+	int32_t node; /* -1: the engine's */
+	uint32_t flags; /* KVS_LOOKUP_* */
+	uint32_t n_hashes;
+	uint8_t hashes[][16]; /* n_hashes */
+};
+#define KVS_LOOKUP_DROP 1u /* and forget them */
+
+struct kvs_packet_cached {
+	struct kvs_packet h;
+	uint64_t generation;
+	uint32_t slot;
+	uint32_t blocks; /* of the cache, from the first on */
 };
 
 struct kvs_packet_failed {
@@ -170,8 +212,14 @@ struct kvs_packet_room {
 #define KVS_GENERATION_MAX ((1ULL << 48) - 1)
 
 static_assert(sizeof(struct kvs_packet_ready) +
-			      KVS_EXTENTS_MAX * sizeof(uint64_t) <=
+			      KVS_EXTENTS_MAX * sizeof(uint64_t) +
+			      KVS_SEGS_MAX * sizeof(struct kvs_packet_seg) <=
 		      KVS_PACKET_MAX,
 	      "READY fits one packet");
+static_assert(sizeof(struct kvs_packet_admit) +
+			      KVS_RANKS_MAX * sizeof(struct kvs_rank_slice) +
+			      KVS_HASHES_MAX * 16 <=
+		      KVS_PACKET_MAX,
+	      "ADMIT fits one packet");
 
 #endif /* KVS_PIPELINE_ATTACH_MSG_H */

@@ -35,6 +35,11 @@ static int attach_opts(const struct kvs_engine_opts *o, char *err,
 			 KVS_ENGINE_NAME - 1);
 		return -EINVAL;
 	}
+	if (o->cache_space && strlen(o->cache_space) >= KVS_SPACE_TEXT) {
+		snprintf(err, errlen, "cache_space: longer than %d bytes",
+			 KVS_SPACE_TEXT - 1);
+		return -EINVAL;
+	}
 	if (o->pci &&
 	    strlen(o->pci) >= sizeof(((struct kvs_packet_attach *)0)->pci)) {
 		snprintf(err, errlen, "pci: %s is not a PCI address", o->pci);
@@ -140,6 +145,8 @@ int kvs_eng_new(const struct kvs_engine_opts *o, struct kvs_engine **ret,
 		kvs_eng_free(e);
 		return res;
 	}
+	e->block_pages = o->cache_block ? o->cache_block / e->layout->page_size
+					: 1;
 	for (uint32_t b = 0; b < e->layout->n_buffers; b++)
 		e->fixed_buffers +=
 			!kvs_buffer_kind_is_paged(e->layout->buffers[b].kind);

@@ -173,6 +173,9 @@ struct kvs_packet_attach *kvs_eng_offer(const struct kvs_engine *e,
 		p->rank = o->rank;
 		p->n_ranks = o->n_ranks;
 	}
+	snprintf(p->space, sizeof(p->space), "%s",
+		 o->cache_space ? o->cache_space : "");
+	p->cache_block = o->cache_block;
 	p->page_size = l->page_size;
 	p->dtype = l->dtype;
 	p->aux_max = l->aux_max;

@@ -65,8 +65,8 @@ static int commit_check(const struct kvs_eng_room *r,
 	uint64_t items = commit_items(&r->geo);
 
 	if (!c || c->size < sizeof(*c) || !c->device || !c->buffers ||
-	    !c->pages || c->n_pages != r->geo.pages || c->n_items != items ||
-	    (items && !c->items))
+	    !c->pages || c->n_pages != r->geo.pages + r->seg_pages ||
+	    c->n_items != items || (items && !c->items))
 		return -EINVAL;
 	for (uint32_t b = 0; b < r->geo.layout->n_buffers; b++)
 		if (!c->buffers[b])
@@ -77,7 +77,7 @@ static int commit_check(const struct kvs_eng_room *r,
 /* Layer by layer, so that the first ones are there early, see
  * kvs_engine_copied_layers(). */
 static void commit_runs(const struct kvs_engine *e, struct kvs_eng_room *r,
-			const struct kvs_commit *c)
+			const struct kvs_commit *c, const uint64_t *seg_off)
 {
 	const struct kvs_geometry *g = &r->geo;
 	const struct kvs_layout *l = g->layout;
@@ -95,6 +95,9 @@ static void commit_runs(const struct kvs_engine *e, struct kvs_eng_room *r,
 		uint32_t b = e->order[i];
 		bool paged = kvs_buffer_kind_is_paged(l->buffers[b].kind);
 
+		if (paged)
+			run = kvs_eng_seg_runs(e, r, b, c->buffers[b], seg_off,
+					       run);
 		for (uint32_t x = 0; x < g->n_extents; x++) {
 			if (kvs_geometry_run(g, x, b, &off, &len) || !len)
 				continue;
@@ -106,8 +109,10 @@ static void commit_runs(const struct kvs_engine *e, struct kvs_eng_room *r,
 				.n = len / l->buffers[b].item_len,
 			};
 			run->pages =
-				r->pages + (paged ? (size_t)x * g->extent_pages
-						  : e->items_at[b]);
+				r->pages +
+				(paged ? r->seg_pages +
+						 (size_t)x * g->extent_pages
+				       : e->items_at[b]);
 			run++;
 		}
 	}
@@ -119,20 +124,26 @@ static void commit_runs(const struct kvs_engine *e, struct kvs_eng_room *r,
 int kvs_eng_copy_build(struct kvs_engine *e, struct kvs_eng_room *r,
 		       const struct kvs_commit *c)
 {
-	size_t runs = (size_t)r->geo.n_extents *
+	size_t runs = ((size_t)r->geo.n_extents + r->n_segs) *
 			      (e->layout->n_buffers - e->fixed_buffers) +
 		      e->fixed_buffers;
 	size_t list = (size_t)c->n_pages + c->n_items;
+	uint64_t *seg_off = kvs_eng_seg_offsets(e, r);
 
 	r->runs = malloc(runs * sizeof(*r->runs) + list * sizeof(*r->pages));
-	if (!r->runs)
+	if (!r->runs || !seg_off) {
+		free(r->runs);
+		r->runs = NULL;
+		free(seg_off);
 		return -ENOMEM;
+	}
 	r->pages = (uint32_t *)(r->runs + runs);
 	memcpy(r->pages, c->pages, c->n_pages * sizeof(*r->pages));
 	if (c->n_items)
 		memcpy(r->pages + c->n_pages, c->items,
 		       c->n_items * sizeof(*r->pages));
-	commit_runs(e, r, c);
+	commit_runs(e, r, c, seg_off);
+	free(seg_off);
 	r->device = c->device;
 	return 0;
 }
@@ -260,7 +271,8 @@ static size_t buffer_runs(const struct kvs_eng_room *r, uint32_t b)
 {
 	const struct kvs_layer_buffer *p = &r->geo.layout->buffers[b];
 
-	return kvs_buffer_kind_is_paged(p->kind) ? r->geo.n_extents : 1;
+	return kvs_buffer_kind_is_paged(p->kind) ? r->geo.n_extents + r->n_segs
+						 : 1;
 }
 
 static int layers_copied(struct kvs_engine *e, struct kvs_eng_room *r)

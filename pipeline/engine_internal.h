@@ -109,6 +109,13 @@ struct kvs_eng_room {
 
 	struct kvs_eng_out *out; /* of a retraction; else NULL */
 
+	/* what is cached of it: its first pages */
+	bool cached_known;
+	uint32_t cached; /* blocks; when that is known */
+	uint32_t n_segs;
+	uint32_t seg_pages; /* of all of them */
+	struct kvs_packet_seg *segs;
+
 	/* the copy; one allocation, at runs */
 	struct kvs_device *device;
 	struct kvs_copy copy;
@@ -159,6 +166,7 @@ struct kvs_engine {
 	struct kvs_layout *layout;
 	uint32_t fixed_buffers; /* of the layout, not paged */
 	uint32_t *order; /* its buffers by layer, then kind: of the copies */
+	uint32_t block_pages; /* of the cache */
 	uint32_t *items_at; /* scratch: by buffer, where its items begin */
 
 	/* by slot; the first three are all that a poll reads */
@@ -275,6 +283,22 @@ void kvs_eng_devices_forget(struct kvs_engine *e);
 /* The lists of a copy between the extents and @c: 0 or -ENOMEM. */
 int kvs_eng_copy_build(struct kvs_engine *e, struct kvs_eng_room *r,
 		       const struct kvs_commit *c);
+
+/* engine_cache.c */
+/* CACHED came. */
+void kvs_eng_cached(struct kvs_eng_room *r, const struct kvs_packet_cached *p);
+/* What READY says of it: 0, -EPROTO, -ENOMEM. @v: @n of them. */
+int kvs_eng_segs(struct kvs_engine *e, struct kvs_eng_room *r, uint32_t pool,
+		 const struct kvs_packet_seg *v, uint32_t n);
+/* Runs of buffer @b in the segments, from @run on. Return: behind the last. */
+struct kvs_copy_run *kvs_eng_seg_runs(const struct kvs_engine *e,
+				      const struct kvs_eng_room *r, uint32_t b,
+				      void *dev, const uint64_t *off,
+				      struct kvs_copy_run *run);
+/* Where buffers begin in each segment's extent, n_segs times n_buffers; to be
+ * freed. NULL: no memory. */
+uint64_t *kvs_eng_seg_offsets(const struct kvs_engine *e,
+			      const struct kvs_eng_room *r);
 
 /* engine_retract.c: rooms with r->out */
 /* It has its places. */

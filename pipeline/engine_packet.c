@@ -187,6 +187,19 @@ static int packet_placed(struct kvs_engine *e, size_t len)
 	return 0;
 }
 
+static int packet_cached(struct kvs_engine *e, size_t len)
+{
+	const struct kvs_packet_cached *p = (const void *)&e->buf;
+	struct kvs_eng_room *r;
+
+	if (len != sizeof(*p))
+		return -EPROTO;
+	r = packet_room(e, p->slot, p->generation);
+	if (r)
+		kvs_eng_cached(r, p);
+	return 0;
+}
+
 static int packet_failed(struct kvs_engine *e, size_t len)
 {
 	const struct kvs_packet_failed *p = (const void *)&e->buf;
@@ -218,6 +231,8 @@ static int packet_take(struct kvs_engine *e, size_t len, bool cut)
 		return packet_ready(e, len);
 	case KVS_PACKET_PLACED:
 		return packet_placed(e, len);
+	case KVS_PACKET_CACHED:
+		return packet_cached(e, len);
 	case KVS_PACKET_FAILED:
 		return packet_failed(e, len);
 	case KVS_PACKET_ATTACH:
@@ -230,6 +245,7 @@ static int packet_take(struct kvs_engine *e, size_t len, bool cut)
 	case KVS_PACKET_COPY_OVER:
 	case KVS_PACKET_DETACH:
 	case KVS_PACKET_RETRACT:
+	case KVS_PACKET_LOOKUP:
 	case KVS_PACKET_RETRACTED:
 	case KVS_PACKET_TYPE_MAX:
 		break;
@@ -239,8 +255,8 @@ static int packet_take(struct kvs_engine *e, size_t len, bool cut)
 
 int kvs_eng_receive(struct kvs_engine *e)
 {
-	/* Two packets a room are the most an honest daemon has queued. */
-	uint64_t most = 2ULL * e->n_slots + 64;
+	/* Three packets a room are the most an honest daemon has queued. */
+	uint64_t most = 3ULL * e->n_slots + 64;
 	int n = 0;
 
 	while (!e->gone && most--) {

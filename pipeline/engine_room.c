@@ -79,6 +79,7 @@ void kvs_eng_room_free(struct kvs_engine *e, struct kvs_eng_room *r)
 	kvs_geometry_fini(&r->geo);
 	free(r->off);
 	free(r->runs);
+	free(r->segs);
 	free(r->out);
 	free(r);
 }
@@ -123,11 +124,21 @@ int kvs_eng_room_ready(struct kvs_engine *e, struct kvs_eng_room *r,
 
 	if (r->ready_generation || p->pool >= e->n_pools || !p->extent_tokens ||
 	    p->extent_tokens % e->layout->page_size ||
-	    p->n_extents > KVS_EXTENTS_MAX ||
-	    len != sizeof(*p) + p->n_extents * sizeof(p->off[0]))
+	    p->n_extents > KVS_EXTENTS_MAX || p->n_segs > KVS_SEGS_MAX ||
+	    len != sizeof(*p) + p->n_extents * sizeof(p->off[0]) +
+			    p->n_segs * sizeof(struct kvs_packet_seg))
 		return -EPROTO;
-	ret = kvs_geometry_init(&g, e->layout, r->tokens, p->extent_tokens,
-				KVS_ARENA_SEGMENT_MAX, r->n_ranks, r->aux_len);
+	ret = kvs_eng_segs(
+		e, r, p->pool,
+		(const struct kvs_packet_seg *)(p->off + p->n_extents),
+		p->n_segs);
+	if (ret)
+		return ret;
+	ret = kvs_geometry_init(&g, e->layout,
+				r->tokens - (uint64_t)r->seg_pages *
+						    e->layout->page_size,
+				p->extent_tokens, KVS_ARENA_SEGMENT_MAX,
+				r->n_ranks, r->aux_len);
 	if (ret)
 		return ret == -ENOMEM ? ret : -EPROTO;
 	ret = -EPROTO;
@@ -160,7 +171,9 @@ static int admit_check(const struct kvs_engine *e, const struct kvs_admit *a)
 	if (!a || a->size < sizeof(*a) || !a->room || !a->tokens || !a->peer ||
 	    !*a->peer || strlen(a->peer) >= KVS_ENGINE_NAME || !a->n_ranks ||
 	    a->n_ranks > KVS_RANKS_MAX || !a->ranks ||
-	    a->aux_len > e->layout->aux_max || a->flags & ~KVS_ADMIT_HEALTH)
+	    a->aux_len > e->layout->aux_max ||
+	    a->flags & ~(KVS_ADMIT_HEALTH | KVS_ADMIT_CACHED) ||
+	    a->n_hashes > KVS_CACHE_BLOCKS_MAX || (a->n_hashes && !a->hashes))
 		return -EINVAL;
 	return 0;
 }
@@ -168,13 +181,14 @@ static int admit_check(const struct kvs_engine *e, const struct kvs_admit *a)
 static int admit_send(struct kvs_engine *e, const struct kvs_admit *a,
 		      uint32_t slot)
 {
-	union {
-		struct kvs_packet_admit p;
-		unsigned char b[sizeof(struct kvs_packet_admit) +
-				KVS_RANKS_MAX * sizeof(struct kvs_rank_slice)];
-	} u = { 0 };
-	struct kvs_packet_admit *p = &u.p;
+	size_t ranks = a->n_ranks * sizeof(a->ranks[0]);
+	size_t hashes = a->n_hashes * (size_t)16;
+	size_t len = sizeof(struct kvs_packet_admit) + ranks + hashes;
+	struct kvs_packet_admit *p = calloc(1, len);
+	int ret;
 
+	if (!p)
+		return -ENOMEM;
 	p->h.magic = KVS_ATTACH_MAGIC;
 	p->h.type = KVS_PACKET_ADMIT;
 	p->room = a->room;
@@ -185,10 +199,14 @@ static int admit_send(struct kvs_engine *e, const struct kvs_admit *a,
 	p->node = a->node;
 	p->aux_len = a->aux_len;
 	p->flags = a->flags;
+	p->n_hashes = a->n_hashes;
 	p->n_ranks = a->n_ranks;
-	memcpy(p->ranks, a->ranks, a->n_ranks * sizeof(a->ranks[0]));
-	return kvs_eng_send(e, p,
-			    sizeof(*p) + a->n_ranks * sizeof(p->ranks[0]));
+	memcpy(p->ranks, a->ranks, ranks);
+	if (hashes)
+		memcpy(p->ranks + a->n_ranks, a->hashes, hashes);
+	ret = kvs_eng_send(e, p, len);
+	free(p);
+	return ret;
 }
 
 int kvs_eng_slot(struct kvs_engine *e, uint32_t flags,

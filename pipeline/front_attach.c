@@ -171,6 +171,7 @@ static int attach_check(struct kvs_front_engine *e,
 	if (len < sizeof(*a) || a->h.type != KVS_PACKET_ATTACH ||
 	    !memchr(a->name, 0, sizeof(a->name)) ||
 	    !memchr(a->group, 0, sizeof(a->group)) ||
+	    !memchr(a->space, 0, sizeof(a->space)) ||
 	    !memchr(a->pci, 0, sizeof(a->pci))) {
 		snprintf(err, errlen, "malformed ATTACH");
 		return -EPROTO;
@@ -235,6 +236,12 @@ void kvs_front_attach(struct kvs_front_engine *e, const void *buf, size_t len)
 			attach_refuse(e, ENOMEM, "out of memory");
 			return;
 		}
+	for (unsigned int i = 0; *a->space && i < e->f->n_nodes; i++)
+		if (kvs_node_engine_cache(&e->f->nodes[i], e->number, a->space,
+					  a->cache_block))
+			kvs_log_err("engine %u: out of memory, its rooms are "
+				    "not kept",
+				    e->number);
 	kvs_timer_cancel(&e->f->timers, &e->handshake);
 	e->nodes_left = e->f->n_nodes;
 	e->attached = true;

@@ -58,7 +58,7 @@ static const char *admit_invalid(const struct kvs_front_engine *e,
 		return "aux_len: larger than the layout's aux_max";
 	if (!*p->peer)
 		return "peer: empty";
-	if (p->flags & ~KVS_ADMIT_HEALTH || p->reserved)
+	if (p->flags & ~(KVS_ADMIT_HEALTH | KVS_ADMIT_CACHED))
 		return "flags: unknown";
 	if (!strcmp(e->f->settings.auth_room_token, "required") &&
 	    !memcmp(p->nonce, none, sizeof(p->nonce)))
@@ -138,7 +138,9 @@ static void packet_admit(struct kvs_front_engine *e,
 	int node, ret;
 
 	if (len < sizeof(*p) || p->n_ranks > KVS_RANKS_MAX ||
-	    len != sizeof(*p) + p->n_ranks * sizeof(p->ranks[0]) ||
+	    p->n_hashes > KVS_HASHES_MAX ||
+	    len != sizeof(*p) + p->n_ranks * sizeof(p->ranks[0]) +
+			    p->n_hashes * sizeof(q.hashes[0]) ||
 	    p->slot >= e->n_slots || !memchr(p->peer, 0, sizeof(p->peer))) {
 		packet_bad(e, "sent a malformed ADMIT");
 		return;
@@ -194,6 +196,9 @@ static void packet_admit(struct kvs_front_engine *e,
 	q.health = p->flags & KVS_ADMIT_HEALTH;
 	q.n_ranks = p->n_ranks;
 	q.ranks = p->ranks;
+	q.n_hashes = p->n_hashes;
+	q.hashes = (const uint8_t(*)[16])(p->ranks + p->n_ranks);
+	q.use_cache = p->flags & KVS_ADMIT_CACHED;
 	ret = kvs_directory_add(f, &q, (uint32_t)node);
 	if (ret == -EEXIST) {
 		admit_refuse(e, p, q.generation, KVS_ADMIT_DUPLICATE, EEXIST,
@@ -253,6 +258,41 @@ static void packet_retract(struct kvs_front_engine *e,
 			      &out.h, sizeof(out));
 }
 
+static void packet_lookup(struct kvs_front_engine *e,
+			  const struct kvs_packet_lookup *p, size_t len)
+{
+	struct kvs_front *f = e->f;
+	struct kvs_packet_failed out;
+	uint64_t generation;
+	int node;
+
+	if (len < sizeof(*p) || p->n_hashes > KVS_HASHES_MAX ||
+	    len != sizeof(*p) + p->n_hashes * sizeof(p->hashes[0]) ||
+	    p->slot >= e->n_slots || p->flags & ~KVS_LOOKUP_DROP) {
+		packet_bad(e, "sent a malformed LOOKUP");
+		return;
+	}
+	if (e->slots[p->slot].generation) {
+		packet_bad(e, "looked up in a slot that is in use");
+		return;
+	}
+	node = admit_node(e, p->node);
+	generation = ++f->next_generation << KVS_NODE_BITS |
+		     (node < 0 ? e->home : (uint32_t)node);
+	if (node >= 0 &&
+	    !kvs_node_lookup(&f->nodes[node], e->number, generation, p)) {
+		e->slots[p->slot].generation = generation;
+		e->slots[p->slot].room = 0; /* not in the directory */
+		return;
+	}
+	kvs_failed_fill(&out, p->slot, generation, node < 0 ? ENXIO : EAGAIN, 0,
+			node < 0 ? "node: there is no pool on it"
+				 : "out of memory");
+	kvs_front_engine_word(e, p->slot,
+			      KVS_WORD(generation, out.err, KVS_STATUS_FAILED),
+			      &out.h, sizeof(out));
+}
+
 static void packet_room(struct kvs_front_engine *e, enum kvs_packet_type type,
 			const struct kvs_packet_room *p, size_t len)
 {
@@ -303,6 +343,9 @@ void kvs_front_engine_packet(struct kvs_front_engine *e, const void *buf,
 	case KVS_PACKET_RETRACT:
 		packet_retract(e, buf, len);
 		return;
+	case KVS_PACKET_LOOKUP:
+		packet_lookup(e, buf, len);
+		return;
 	case KVS_PACKET_DETACH:
 		e->detached = true;
 		return;
@@ -312,6 +355,7 @@ void kvs_front_engine_packet(struct kvs_front_engine *e, const void *buf,
 	case KVS_PACKET_READY:
 	case KVS_PACKET_FAILED:
 	case KVS_PACKET_PLACED:
+	case KVS_PACKET_CACHED:
 	case KVS_PACKET_TYPE_MAX:
 		break;
 	}

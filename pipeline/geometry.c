@@ -135,6 +135,15 @@ static int kvs_geometry_place(struct kvs_geometry *g, uint64_t segment)
 	return 0;
 }
 
+uint64_t kvs_geometry_offsets(const struct kvs_layout *l, uint32_t pages,
+			      uint64_t *ret_off)
+{
+	uint64_t at = 0;
+
+	(void)kvs_paged_append(&at, l, pages, UINT64_MAX, ret_off);
+	return at;
+}
+
 static bool kvs_layout_has_paged(const struct kvs_layout *l)
 {
 	for (uint32_t b = 0; b < l->n_buffers; b++)

@@ -78,6 +78,12 @@ void kvs_geometry_fini(struct kvs_geometry *g);
  * count of its kind. */
 uint64_t kvs_buffer_items(const struct kvs_layer_buffer *b, uint64_t pages);
 
+/* Where the runs of all paged buffers begin in an extent of @pages pages: bytes
+ * from its start, l->n_buffers of them; others are left as they are. Returns
+ * the end of the last. */
+uint64_t kvs_geometry_offsets(const struct kvs_layout *l, uint32_t pages,
+			      uint64_t *ret_off);
+
 /* Pages of extent @e. */
 uint32_t kvs_geometry_pages(const struct kvs_geometry *g, uint32_t e);
 /* Bytes of extent @e. */

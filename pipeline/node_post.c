@@ -164,7 +164,8 @@ int kvs_node_admit(struct kvs_node *n, const struct kvs_room_request *q)
 {
 	size_t ranks = q->n_ranks * sizeof(q->ranks[0]);
 	size_t members = q->n_members * sizeof(q->members[0]);
-	struct node_post *p = post_new(run_admit, ranks + members);
+	size_t hashes = q->n_hashes * sizeof(q->hashes[0]);
+	struct node_post *p = post_new(run_admit, ranks + members + hashes);
 	uint32_t *to;
 
 	if (!p)
@@ -176,6 +177,62 @@ int kvs_node_admit(struct kvs_node *n, const struct kvs_room_request *q)
 	if (q->n_members)
 		memcpy(to, q->members, members);
 	p->request.members = to;
+	p->request.hashes = (const uint8_t(*)[16])(to + q->n_members);
+	if (q->n_hashes)
+		memcpy(to + q->n_members, q->hashes, hashes);
+	return post_send(n, p);
+}
+
+static void run_engine_cache(struct kvs_post *post, void *ctx)
+{
+	struct node_post *p = to_post(post);
+	struct kvs_node *n = ctx;
+	struct kvs_worker_engine *e =
+		kvs_worker_engine_find(n->worker, p->number);
+
+	if (e)
+		kvs_cache_engine(n->worker, e, p->text, (uint32_t)p->id);
+	free(p);
+}
+
+int kvs_node_engine_cache(struct kvs_node *n, uint32_t number,
+			  const char *space, uint32_t block)
+{
+	struct node_post *p = post_new(run_engine_cache, 0);
+
+	if (!p)
+		return -ENOMEM;
+	p->number = number;
+	p->id = block;
+	snprintf(p->text, sizeof(p->text), "%s", space);
+	return post_send(n, p);
+}
+
+static void run_lookup(struct kvs_post *post, void *ctx)
+{
+	struct node_post *p = to_post(post);
+	struct kvs_node *n = ctx;
+
+	kvs_worker_lookup(n->worker, p->number, (uint32_t)p->caps, p->id,
+			  (const uint8_t(*)[16])p->ranks, (uint32_t)p->err,
+			  p->flag);
+	free(p);
+}
+
+int kvs_node_lookup(struct kvs_node *n, uint32_t engine, uint64_t generation,
+		    const struct kvs_packet_lookup *q)
+{
+	size_t hashes = q->n_hashes * sizeof(q->hashes[0]);
+	struct node_post *p = post_new(run_lookup, hashes);
+
+	if (!p)
+		return -ENOMEM;
+	p->number = engine;
+	p->id = generation;
+	p->caps = q->slot;
+	p->err = (int)q->n_hashes;
+	p->flag = q->flags & KVS_LOOKUP_DROP;
+	memcpy(p->ranks, q->hashes, hashes);
 	return post_send(n, p);
 }
 

@@ -560,6 +560,8 @@ int kvs_retract_packet(struct kvs_worker *w, uint32_t engine,
 	case KVS_PACKET_DETACH:
 	case KVS_PACKET_RETRACT:
 	case KVS_PACKET_PLACED:
+	case KVS_PACKET_LOOKUP:
+	case KVS_PACKET_CACHED:
 	case KVS_PACKET_TYPE_MAX:
 		break;
 	}

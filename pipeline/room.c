@@ -132,6 +132,8 @@ static void room_to_free(struct kvs_room *r)
 	struct kvs_worker *w = r->w;
 
 	kvs_admission_leave(r);
+	kvs_cache_put(w, r->prefix);
+	r->prefix = NULL;
 	if (r->ext.pool) {
 		kvs_admission_released(r, r->ext.bytes);
 		kvs_pool_release(&r->ext, &r->drain);
@@ -153,6 +155,8 @@ static void room_drain_over(struct kvs_drain *d)
 				d->over_at - d->armed_at);
 		kvs_room_log_released(r);
 	}
+	if (!d->abandoned)
+		kvs_cache_donate(r);
 	room_to_free(r);
 }
 
@@ -283,6 +287,7 @@ int kvs_room_create(struct kvs_worker *w, struct kvs_worker_engine *e,
 	r->admit_at = r->since;
 	r->wait_at = r->since;
 	r->health = q->health;
+	r->asks = q->use_cache;
 	r->need = kvs_room_need(&g);
 	kvs_ranges_init(&r->claimed, w->set->transfer_max_ranges);
 	kvs_list_init(&r->receives);
@@ -324,6 +329,15 @@ static void room_rank_fini(struct kvs_room_rank *k)
 	kvs_digest_map_fini(&k->map);
 }
 
+void kvs_room_discard(struct kvs_room *r)
+{
+	KVS_ASSERT(r->state == KVS_ROOM_WAITING && !r->queue);
+	r->w->live--;
+	kvs_room_move(r, KVS_ROOM_DRAINING);
+	kvs_drain_arm(&r->drain); /* and that is over */
+	kvs_room_destroy(r);
+}
+
 void kvs_room_destroy(struct kvs_room *r)
 {
 	KVS_CHECK_MAGIC(r, KVS_ROOM_MAGIC);
@@ -339,6 +353,7 @@ void kvs_room_destroy(struct kvs_room *r)
 	kvs_drain_fini(&r->drain);
 	kvs_ranges_fini(&r->claimed);
 	kvs_geometry_fini(&r->geo);
+	free(r->keys);
 	r->magic = 0;
 	free(r);
 }
@@ -495,6 +510,9 @@ static int room_check_digests(struct kvs_room *r)
 void kvs_room_check_arrival(struct kvs_room *r)
 {
 	if (r->drain.live && KVS_RULE(R9, CLOSED))
+		return;
+	/* what is cached of it is looked at, too; that comes back here */
+	if (r->prefix && !r->prefix->verified && KVS_RULE(R12, FOLDED))
 		return;
 	if (kvs_room_check_canaries(r) || room_check_digests(r))
 		return;

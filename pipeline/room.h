@@ -32,7 +32,9 @@
 #include "pipeline/wire.h"
 
 struct kvs_admission_peer;
+struct kvs_key;
 struct kvs_packet_failed;
+struct kvs_prefix;
 struct kvs_worker;
 struct kvs_worker_engine;
 struct kvs_worker_session;
@@ -148,6 +150,10 @@ struct kvs_room_request {
 	 * @engine alone */
 	uint32_t n_members;
 	const uint32_t *members;
+	/* of the blocks it consists of, from the first on */
+	uint32_t n_hashes;
+	const uint8_t (*hashes)[16];
+	bool use_cache; /* what is cached need not be received */
 };
 
 struct kvs_room {
@@ -177,6 +183,13 @@ struct kvs_room {
 	bool health;
 	bool opened; /* by one rank at least */
 	struct kvs_list receives; /* struct kvs_receive in progress */
+
+	/* see pipeline/cache.h; its geometry is that of what is received */
+	bool asks; /* its engines want to know what is cached */
+	struct kvs_prefix *prefix; /* NULL: all is received */
+	struct kvs_key *keys; /* of what is received, block by block */
+	uint32_t n_keys;
+	uint32_t block_pages;
 
 	/* of the present state; in a hold: when ABORT is sent again */
 	struct kvs_timer deadline;
@@ -212,6 +225,8 @@ struct kvs_room {
 int kvs_room_create(struct kvs_worker *w, struct kvs_worker_engine *e,
 		    const struct kvs_room_request *q, struct kvs_room **ret,
 		    char *err, size_t errlen);
+/* Undo that: nobody was told, and it does not wait. */
+void kvs_room_discard(struct kvs_room *r);
 /* Frees a room in FREE. */
 void kvs_room_destroy(struct kvs_room *r);
 

@@ -45,6 +45,31 @@ void kvs_room_tell_status(struct kvs_room *r)
 		room_tell_word(&r->members[i]);
 }
 
+void kvs_room_tell_member_cached(const struct kvs_room_member *m)
+{
+	const struct kvs_room *r = m->room;
+	struct kvs_packet_cached p = {
+		.h = { KVS_ATTACH_MAGIC, KVS_PACKET_CACHED },
+		.generation = r->generation,
+		.slot = m->slot,
+		.blocks = r->prefix ? r->prefix->n : 0,
+	};
+
+	if (m->engine->gone || m->slot == KVS_SLOT_NONE)
+		return;
+	r->w->o.out->to_engine(r->w->o.arg, m->engine->number, m->slot,
+			       KVS_WORD(r->generation, 0,
+					room_status[r->state]),
+			       &p.h, sizeof(p));
+}
+
+void kvs_room_tell_cached(struct kvs_room *r)
+{
+	for (uint32_t i = 0; r->asks && kvs_room_live(r) && i < r->n_members;
+	     i++)
+		kvs_room_tell_member_cached(&r->members[i]);
+}
+
 /* A copy engine of another process cannot be called back. */
 static const struct kvs_party_ops copy_party_ops = {
 	.name = "commit copy",
@@ -158,6 +183,8 @@ int kvs_room_committed(struct kvs_room_member *m, int err)
 void kvs_room_join(struct kvs_room_member *m, uint32_t slot)
 {
 	m->slot = slot;
+	if (m->room->asks && kvs_room_live(m->room))
+		kvs_room_tell_member_cached(m);
 	if (m->room->state != KVS_ROOM_READY &&
 	    m->room->state != KVS_ROOM_COMMITTING)
 		room_tell_word(m);

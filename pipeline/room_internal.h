@@ -54,6 +54,9 @@ int kvs_room_check_canaries(struct kvs_room *r);
 void kvs_room_tell_ready(struct kvs_room *r);
 /* The same to one: 0; -ENOMEM. */
 int kvs_room_tell_member_ready(const struct kvs_room_member *m);
+/* How much of it is cached, to all its members; or to one. */
+void kvs_room_tell_cached(struct kvs_room *r);
+void kvs_room_tell_member_cached(const struct kvs_room_member *m);
 /* FAILED packet with errno, class and text, then the status word. */
 void kvs_room_tell_failed(struct kvs_room *r, int err, const char *text);
 /* While a hold lasts the room's timer is that of the next ABORT (hold.reask);

@@ -105,9 +105,11 @@ int kvs_room_tell_member_ready(const struct kvs_room_member *m)
 	size_t len =
 		sizeof(struct kvs_packet_ready) + r->ext.n * sizeof(uint64_t);
 	struct kvs_packet_ready *p;
+	uint32_t n_segs = r->prefix ? r->prefix->n_segs : 0;
 
 	if (m->engine->gone || m->slot == KVS_SLOT_NONE)
 		return 0;
+	len += n_segs * sizeof(struct kvs_packet_seg);
 	p = calloc(1, len);
 	if (!p)
 		return -ENOMEM;
@@ -120,6 +122,10 @@ int kvs_room_tell_member_ready(const struct kvs_room_member *m)
 	p->n_extents = r->ext.n;
 	for (uint32_t i = 0; i < r->ext.n; i++)
 		p->off[i] = r->ext.v[i].off;
+	p->n_segs = n_segs;
+	if (n_segs)
+		kvs_cache_segs(r->prefix,
+			       (struct kvs_packet_seg *)(p->off + r->ext.n));
 	r->w->o.out->to_engine(r->w->o.arg, m->engine->number, m->slot,
 			       KVS_WORD(r->generation, 0, KVS_STATUS_READY),
 			       &p->h, len);

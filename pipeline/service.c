@@ -556,3 +556,19 @@ int kvs_service_abort(struct kvs_service *s, uint64_t room)
 	kvs_mailbox_call(&s->front.mailbox, front_abort, &a);
 	return a.ret;
 }
+
+static void node_evict(void *ctx, void *arg)
+{
+	const struct kvs_node *n = ctx;
+
+	*(uint64_t *)arg += kvs_cache_flush(n->worker);
+}
+
+uint64_t kvs_service_evict(struct kvs_service *s)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned int i = 0; i < s->front.n_nodes; i++)
+		kvs_mailbox_call(&s->nodes[i].mailbox, node_evict, &bytes);
+	return bytes;
+}

@@ -98,6 +98,8 @@ int kvs_service_holds(struct kvs_service *svc, struct kvs_hold_info **ret);
 /* Abort a live room by id, as its engine would; begun, not over, on return.
  * 0; -ENOENT; -EALREADY it was told so before; -ENOMEM. */
 int kvs_service_abort(struct kvs_service *svc, uint64_t room);
+/* Let all that is cached and not in use go. Return: bytes. */
+uint64_t kvs_service_evict(struct kvs_service *svc);
 
 /**
  * kvs_service_devices() - verbs devices of the machine, as a node sees them

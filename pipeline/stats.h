@@ -174,6 +174,20 @@ struct kvs_worker_stats {
 	struct kvs_hist abort_remaining; /* ns, ABORT to a late chunk's end */
 };
 
+/* What one worker keeps of finished rooms; counters only grow. */
+struct kvs_cache_stats {
+	uint64_t asked; /* blocks of rooms that asked */
+	uint64_t hits; /* of them, taken from here */
+	uint64_t hit_bytes;
+	uint64_t donated_bytes;
+	uint64_t duplicates; /* blocks that were there already */
+	uint64_t evicted_bytes;
+	uint64_t bad; /* blocks that were not what was kept */
+	uint64_t bytes; /* now */
+	uint64_t pinned_bytes;
+	uint64_t blocks;
+};
+
 struct kvs_pool_snapshot {
 	const char *name;
 	int node;
@@ -191,6 +205,7 @@ struct kvs_worker_snapshot {
 	uint64_t reserve_bytes; /* set aside for health checks */
 	uint32_t retractions;
 	uint64_t retract_reserve_bytes; /* kept for them */
+	struct kvs_cache_stats cache;
 	uint32_t rooms_held;
 	uint64_t held_bytes[KVS_CAUSE_MAX];
 	uint32_t data_connections;

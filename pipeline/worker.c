@@ -33,6 +33,7 @@ int kvs_worker_create(const struct kvs_worker_opts *o, struct kvs_worker **ret)
 	w->retracts.pool = o->offload;
 	w->retracts.pool_index = o->offload_index;
 	kvs_retracts_init(w, o->secret);
+	kvs_cache_init(w);
 	kvs_admission_init(w);
 	kvs_hist_init(&w->stats.drain_seconds);
 	kvs_hist_init(&w->stats.admit_wait);
@@ -69,6 +70,7 @@ void kvs_worker_destroy(struct kvs_worker *w)
 		worker_engine_free(e);
 	while ((s = kvs_u64map_next(&w->sessions, &pos)))
 		free(s);
+	kvs_cache_fini(w);
 	kvs_retracts_fini(w);
 	kvs_admission_fini(w);
 	kvs_u64map_fini(&w->rooms);
@@ -259,6 +261,40 @@ static enum kvs_admit_result admit_result(int err)
 	}
 }
 
+/* With what is cached of it, if it need not wait: what waits owns nothing. */
+static bool admit_cached(struct kvs_worker *w, struct kvs_worker_engine *e,
+			 const struct kvs_room_request *q)
+{
+	struct kvs_room_request rest = *q;
+	char text[KVS_WIRE_TEXT];
+	struct kvs_prefix *p;
+	struct kvs_room *r;
+	int ret;
+
+	kvs_cache_prefix(w, e, q, &p);
+	if (!p)
+		return false;
+	rest.tokens -= p->tokens;
+	if (kvs_room_create(w, e, &rest, &r, text, sizeof(text))) {
+		kvs_cache_put(w, p);
+		return false;
+	}
+	kvs_cache_take(r, p);
+	/* out of memory: it will not be kept */
+	(void)kvs_cache_name(r, e, q);
+	ret = kvs_admission_may_pass(r) ? kvs_room_take_memory(r) : -EAGAIN;
+	if (ret == -EAGAIN) {
+		kvs_room_discard(r);
+		return false;
+	}
+	if (ret)
+		return true; /* it has failed and said so */
+	w->stats.admits[KVS_ADMIT_OK]++;
+	kvs_admission_passed(r);
+	kvs_room_tell_cached(r);
+	return true;
+}
+
 void kvs_worker_admit(struct kvs_worker *w, const struct kvs_room_request *q)
 {
 	struct kvs_worker_engine *e = kvs_worker_engine_find(w, q->engine);
@@ -273,17 +309,21 @@ void kvs_worker_admit(struct kvs_worker *w, const struct kvs_room_request *q)
 			     "the daemon is going down");
 		return;
 	}
+	if (q->use_cache && admit_cached(w, e, q))
+		return;
 	ret = kvs_room_create(w, e, q, &r, text, sizeof(text));
 	if (ret) {
 		admit_refuse(w, q, admit_result(ret),
 			     ret == -EDQUOT ? EAGAIN : -ret, text);
 		return;
 	}
+	(void)kvs_cache_name(r, e, q);
 	if (kvs_admission_may_pass(r)) {
 		ret = kvs_room_take_memory(r);
 		if (!ret) {
 			w->stats.admits[KVS_ADMIT_OK]++;
 			kvs_admission_passed(r);
+			kvs_room_tell_cached(r);
 			return;
 		}
 		if (ret != -EAGAIN)
@@ -298,6 +338,26 @@ void kvs_worker_admit(struct kvs_worker *w, const struct kvs_room_request *q)
 	}
 	w->stats.admits[KVS_ADMIT_QUEUED]++;
 	kvs_room_queue(r);
+	kvs_room_tell_cached(r);
+}
+
+void kvs_worker_lookup(struct kvs_worker *w, uint32_t engine, uint32_t slot,
+		       uint64_t generation, const uint8_t (*hashes)[16],
+		       uint32_t n, bool drop)
+{
+	struct kvs_worker_engine *e = kvs_worker_engine_find(w, engine);
+	struct kvs_packet_cached p = {
+		.h = { KVS_ATTACH_MAGIC, KVS_PACKET_CACHED },
+		.generation = generation,
+		.slot = slot,
+	};
+
+	if (!e)
+		return;
+	p.blocks = kvs_cache_find(w, e, hashes, n, drop);
+	w->o.out->to_engine(w->o.arg, engine, slot,
+			    KVS_WORD(generation, 0, KVS_STATUS_DONE), &p.h,
+			    sizeof(p));
 }
 
 static void open_refuse(struct kvs_worker *w, uint64_t session,
@@ -649,6 +709,8 @@ void kvs_worker_packet(struct kvs_worker *w, uint32_t engine,
 	case KVS_PACKET_RETRACT:
 	case KVS_PACKET_PLACED:
 	case KVS_PACKET_RETRACTED:
+	case KVS_PACKET_LOOKUP:
+	case KVS_PACKET_CACHED:
 	case KVS_PACKET_TYPE_MAX:
 		ret = -EPROTO;
 		break;
@@ -684,6 +746,7 @@ void kvs_worker_turn(struct kvs_worker *w)
 	struct kvs_worker_engine *e, *tmp;
 
 	kvs_timerq_run(&w->timers, kvs_clock_now(w->clock));
+	kvs_cache_turn(w);
 	/* Serving the queue can fail a room, which releases again. */
 	while (w->released) {
 		w->released = false;
@@ -704,7 +767,7 @@ void kvs_worker_turn(struct kvs_worker *w)
 
 uint64_t kvs_worker_next(const struct kvs_worker *w)
 {
-	if (kvs_retracts_busy(w))
+	if (kvs_retracts_busy(w) || kvs_cache_busy(w))
 		return 0;
 	return kvs_timerq_next(&w->timers);
 }

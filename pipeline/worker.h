@@ -22,6 +22,7 @@
 #include "pipeline/aborts.h"
 #include "pipeline/admission.h"
 #include "pipeline/attach_msg.h"
+#include "pipeline/cache.h"
 #include "pipeline/retract.h"
 #include "pipeline/room.h"
 #include "pipeline/settings.h"
@@ -108,6 +109,7 @@ struct kvs_worker_engine {
 	uint32_t extent_tokens; /* rounded for this layout */
 	struct kvs_list rooms; /* struct kvs_room_member */
 	struct kvs_list retractions;
+	struct kvs_cache_engine cache;
 };
 
 /* A sender rank's connection, as a worker knows it. */
@@ -142,6 +144,7 @@ struct kvs_worker {
 	struct kvs_admission admission;
 	struct kvs_aborts aborts; /* the last rooms that failed */
 	struct kvs_retracts retracts;
+	struct kvs_cache cache;
 	uint32_t flips_left; /* test.inject_flip */
 	struct kvs_worker_stats stats;
 };
@@ -181,6 +184,10 @@ void kvs_worker_admit(struct kvs_worker *w, const struct kvs_room_request *q);
  * answers through to_engine(). */
 void kvs_worker_join(struct kvs_worker *w, uint64_t generation, uint32_t engine,
 		     uint32_t slot);
+/* Always answers through to_engine(). */
+void kvs_worker_lookup(struct kvs_worker *w, uint32_t engine, uint32_t slot,
+		       uint64_t generation, const uint8_t (*hashes)[16],
+		       uint32_t n, bool drop);
 /* OPEN whose room was found: @generation from the directory. Answers with
  * GRANT (now or when there is memory) or REFUSE. */
 void kvs_worker_open(struct kvs_worker *w, uint64_t session,

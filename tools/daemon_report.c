@@ -346,6 +346,51 @@ static void kvs_report_abort(struct kvs_report *r)
 					     kvs_json_id(room), "aborted", 1));
 }
 
+static void kvs_report_cache(struct kvs_report *r)
+{
+	const struct kvs_cache_stats *c;
+	struct kvs_snapshot *s;
+
+	if (!kvs_report_has_service(r))
+		return;
+	if (kvs_daemon_snapshot(r->d, &s)) {
+		kvs_report_fail(r, -ENOMEM, "%s", strerror(ENOMEM));
+		return;
+	}
+	for (unsigned int w = 0; w < s->n_workers; w++) {
+		c = &s->workers[w].cache;
+		kvs_report_line(
+			r,
+			json_pack(
+				"{s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:f, "
+				"s:o, s:o, s:o, s:o, s:o}",
+				"node", s->workers[w].pools[0].node, "tier",
+				"host", "bytes", kvs_json_u64(c->bytes),
+				"pinned_bytes", kvs_json_u64(c->pinned_bytes),
+				"blocks", kvs_json_u64(c->blocks),
+				"asked_blocks", kvs_json_u64(c->asked),
+				"hit_blocks", kvs_json_u64(c->hits),
+				"hit_ratio",
+				c->asked ? (double)c->hits / (double)c->asked
+					 : 0.0,
+				"hit_bytes", kvs_json_u64(c->hit_bytes),
+				"kept_bytes", kvs_json_u64(c->donated_bytes),
+				"evicted_bytes", kvs_json_u64(c->evicted_bytes),
+				"duplicate_blocks", kvs_json_u64(c->duplicates),
+				"bad_blocks", kvs_json_u64(c->bad)));
+	}
+	free(s);
+}
+
+static void kvs_report_evict(struct kvs_report *r)
+{
+	if (!kvs_report_has_service(r))
+		return;
+	kvs_report_line(r,
+			json_pack("{s:o}", "evicted_bytes",
+				  kvs_json_u64(kvs_service_evict(r->d->svc))));
+}
+
 static void kvs_report_command(struct kvs_report *r)
 {
 	static const struct {
@@ -356,6 +401,8 @@ static void kvs_report_command(struct kvs_report *r)
 		{ "rooms", kvs_report_rooms },
 		{ "holds", kvs_report_holds },
 		{ "pools", kvs_report_pools },
+		{ "cache", kvs_report_cache },
+		{ "evict", kvs_report_evict },
 		{ "topo", kvs_report_topo },
 		{ "rdma", kvs_report_rdma },
 		{ "settings", kvs_report_settings },
@@ -377,7 +424,7 @@ static void kvs_report_command(struct kvs_report *r)
 	kvs_report_fail(
 		r, -EINVAL,
 		"not a request: want {\"command\":\"status\"} or "
-		"rooms, holds, pools, topo, rdma, settings, abort, build, "
+		"rooms, holds, pools, cache, evict, topo, rdma, settings, abort, build, "
 		"limits, metrics");
 }
 

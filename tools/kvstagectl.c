@@ -134,6 +134,27 @@ static const struct kvs_ctl_column kvs_ctl_pools[] = {
 	{ 0 },
 };
 
+static const struct kvs_ctl_column kvs_ctl_cache[] = {
+	{ "node", "node", KVS_CTL_PLAIN },
+	{ "tier", "<tier", KVS_CTL_PLAIN },
+	{ "bytes", "memory", KVS_CTL_SIZE },
+	{ "pinned_bytes", "in-use", KVS_CTL_SIZE },
+	{ "blocks", "blocks", KVS_CTL_PLAIN },
+	{ "asked_blocks", "asked", KVS_CTL_PLAIN },
+	{ "hit_blocks", "hits", KVS_CTL_PLAIN },
+	{ "hit_bytes", "not-received", KVS_CTL_SIZE },
+	{ "kept_bytes", "kept", KVS_CTL_SIZE },
+	{ "evicted_bytes", "evicted", KVS_CTL_SIZE },
+	{ "duplicate_blocks", "twice", KVS_CTL_PLAIN },
+	{ "bad_blocks", "bad", KVS_CTL_PLAIN },
+	{ 0 },
+};
+
+static const struct kvs_ctl_column kvs_ctl_evict[] = {
+	{ "evicted_bytes", "evicted", KVS_CTL_SIZE },
+	{ 0 },
+};
+
 static const struct kvs_ctl_column kvs_ctl_topo[] = {
 	{ "node", "node", KVS_CTL_PLAIN },
 	{ "bytes", "memory", KVS_CTL_SIZE },
@@ -191,6 +212,8 @@ static const struct kvs_ctl_command kvs_ctl_commands[] = {
 	{ "rooms", NULL, false, kvs_ctl_rooms, "no rooms" },
 	{ "holds", NULL, false, kvs_ctl_holds, "no holds" },
 	{ "pools", NULL, false, kvs_ctl_pools, "no pools" },
+	{ "cache", NULL, false, kvs_ctl_cache, "no nodes" },
+	{ "evict", NULL, true, kvs_ctl_evict, "" },
 	{ "topo", NULL, false, kvs_ctl_topo, "no nodes" },
 	{ "rdma", NULL, false, kvs_ctl_rdma, "no verbs device, TCP only" },
 	{ "settings", NULL, false, kvs_ctl_settings, "" },
@@ -218,6 +241,7 @@ static const struct kvs_ctl_section {
 	  false },
 	{ "limits", { "limits", NULL, false, kvs_ctl_about, "" }, false },
 	{ "pools", { "pools", NULL, false, kvs_ctl_pools, "no pools" }, false },
+	{ "cache", { "cache", NULL, false, kvs_ctl_cache, "no nodes" }, false },
 	{ "rooms", { "rooms", NULL, false, kvs_ctl_rooms, "no rooms" }, false },
 	{ "holds", { "holds", NULL, false, kvs_ctl_holds, "no holds" }, false },
 	{ "metrics", { "metrics", NULL, false, NULL, "" }, false },
@@ -705,6 +729,8 @@ int main(int argc, char **argv)
 		"rooms     every room, its state, its bytes\n"
 		"holds     memory held: who has not answered, what comes next\n"
 		"pools     memory by state\n"
+		"cache     what is kept of finished rooms, and of what use\n"
+		"evict     let all of that go that is not in use\n"
 		"topo      NUMA nodes as the daemon sees them\n"
 		"rdma      verbs devices, which are used and how grants end\n"
 		"settings  values in force\n"
@@ -721,7 +747,8 @@ int main(int argc, char **argv)
 		.options = kvs_ctl_options,
 		.parser = kvs_ctl_arg,
 		.args_doc =
-			"status|rooms|holds|pools|topo|rdma|settings|bugreport\n"
+			"status|rooms|holds|pools|cache|evict|topo|rdma|settings|"
+			"bugreport\n"
 			"abort ROOM\n"
 			"selftest\n"
 			"genkey FILE",

@@ -19,6 +19,12 @@
  *
  * Several ranks take the minimum over theirs, as with rooms: a request is out
  * when it is READY, and back when it is DONE, on all.
+ *
+ * Prefixes: an engine that names its space at attach (cache_space) and the
+ * blocks of a room at admit (hashes) leaves the room's bytes in host memory
+ * when it is DONE, without a copy. A later room that is admitted with
+ * KVS_ADMIT_CACHED and begins with the same blocks takes them from there;
+ * prefill sends the rest. Memory for it is what nobody else wants.
  */
 #ifndef KVSTAGE_CACHE_H
 #define KVSTAGE_CACHE_H
@@ -110,6 +116,47 @@ int kvs_resume(struct kvs_engine *e, const kvs_handle *h,
  * Return: 0; -EALREADY it had ended; -ENOENT no retraction.
  */
 int kvs_drop(struct kvs_engine *e, const kvs_handle *h);
+
+/**
+ * kvs_engine_cached() - how much of a room, or of a query, is cached
+ * @e: attached engine
+ * @h: handle
+ * @ret_tokens: from the first on, whole blocks
+ *
+ * Of a room admitted with KVS_ADMIT_CACHED: so much of it is not received. Its
+ * prefill ranks send it as a room of that many tokens less, its pages numbered
+ * from 0; kvs_engine_commit() takes the pages of all of it. The room is READY
+ * when what was received and what is cached are both whole. At least one token
+ * is received, and a room that has to wait for memory is received whole.
+ * Return: 0; -EAGAIN not known yet, kvs_engine_progress() makes it so; -ENOENT.
+ */
+int kvs_engine_cached(struct kvs_engine *e, const kvs_handle *h,
+		      uint64_t *ret_tokens);
+
+/* Blocks of a prompt, as in struct kvs_admit. */
+struct kvs_cache_query {
+	size_t size; /* sizeof(struct kvs_cache_query) */
+	const void *hashes;
+	uint32_t n_hashes;
+	int node; /* -1: as attached */
+};
+
+/**
+ * kvs_cache_lookup() - how much of a prompt is cached
+ * @e: attached engine
+ * @q: which; copied
+ * @ret: handle to poll: DONE, then kvs_engine_cached(), then release it
+ *
+ * A hint: it may be gone by the time of an admit.
+ * Return: 0; -EINVAL; -EAGAIN all slots in use or the socket is full;
+ * -ECONNRESET daemon gone; -ENOMEM.
+ */
+int kvs_cache_lookup(struct kvs_engine *e, const struct kvs_cache_query *q,
+		     kvs_handle *ret);
+/* The same, and all blocks of it that are cached are forgotten; those that a
+ * room uses, for later ones. */
+int kvs_cache_drop(struct kvs_engine *e, const struct kvs_cache_query *q,
+		   kvs_handle *ret);
 
 #pragma GCC visibility pop
 

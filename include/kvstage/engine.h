@@ -57,6 +57,12 @@ struct kvs_engine_opts {
 	const char *group; /* its name, the same for all of them */
 	uint32_t rank; /* in the group, below n_ranks */
 	uint32_t n_ranks; /* of the group; at most KVS_GROUP_MAX */
+	/* What is kept in host memory of finished rooms, see kvstage/cache.h.
+	 * Names what must agree, besides the layout, for the KV of two rooms to
+	 * be the same: model, weights, tensor-parallel rank, tenant; less than
+	 * 128 bytes. NULL: nothing is kept. */
+	const char *cache_space;
+	uint32_t cache_block; /* tokens of a block; 0: of a page */
 };
 
 #define KVS_GROUP_MAX 64 /* ranks of a group */
@@ -88,6 +94,10 @@ struct kvs_rank_slice {
 /* A health check: served before other rooms, from a reserve of its own
  * (admission.health_reserve), and not compared by checksum. */
 #define KVS_ADMIT_HEALTH 1u
+/* What is cached of its first blocks is not received: see
+ * kvs_engine_cached(). */
+#define KVS_ADMIT_CACHED 2u
+#define KVS_CACHE_BLOCKS_MAX 3072u /* hashes of one call */
 
 struct kvs_admit {
 	size_t size;
@@ -100,6 +110,11 @@ struct kvs_admit {
 	uint32_t aux_len; /* bytes of every rank's aux block */
 	int node; /* -1: as attached */
 	uint32_t flags; /* KVS_ADMIT_* */
+	/* 16 bytes for each whole block, from the first on, each a hash over its
+	 * tokens and all before it. By these it is kept when it is DONE, and
+	 * found; blocks behind the last one are not kept. */
+	const void *hashes;
+	uint32_t n_hashes; /* KVS_CACHE_BLOCKS_MAX at most */
 };
 
 /**

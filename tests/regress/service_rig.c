@@ -106,8 +106,10 @@ static bool rig_all_free(const struct rig *g)
 	const struct kvs_pool_account *a =
 		&g->snap->workers[0].pools[0].account;
 
-	/* what is set aside for health checks is nobody's either */
-	return a->bytes[KVS_EXTENT_FREE] + g->snap->workers[0].reserve_bytes ==
+	/* what is set aside for health checks is nobody's either, nor is what is
+	 * cached */
+	return a->bytes[KVS_EXTENT_FREE] + a->bytes[KVS_EXTENT_CACHED] +
+		       g->snap->workers[0].reserve_bytes ==
 	       a->configured;
 }
 

@@ -511,6 +511,8 @@ static enum sim_event packet_event(enum kvs_packet_type type, int err)
 	case KVS_PACKET_RETRACT:
 	case KVS_PACKET_PLACED:
 	case KVS_PACKET_RETRACTED:
+	case KVS_PACKET_LOOKUP:
+	case KVS_PACKET_CACHED:
 	case KVS_PACKET_TYPE_MAX:
 		break;
 	}

@@ -608,7 +608,8 @@ static void test_admit_checks_its_arguments(void **state)
 	REFUSED(n_ranks, KVS_RANKS_MAX + 1);
 	REFUSED(ranks, NULL);
 	REFUSED(aux_len, 65);
-	REFUSED(flags, KVS_ADMIT_HEALTH << 1);
+	REFUSED(flags, KVS_ADMIT_CACHED << 1);
+	REFUSED(n_hashes, 1);
 #undef REFUSED
 	assert_int_equal(h.slot, 0);
 	rig_quiet(&g);

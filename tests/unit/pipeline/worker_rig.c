@@ -43,6 +43,13 @@ static void out_to_engine(void *arg, uint32_t engine, uint32_t slot,
 	e->slot = slot;
 	e->word = word;
 	g->words[slot] = word;
+	if (p && p->type == KVS_PACKET_CACHED) {
+		const struct kvs_packet_cached *c = (const void *)p;
+
+		assert_int_equal(len, sizeof(*c));
+		e->cached = true;
+		e->blocks = c->blocks;
+	}
 	if (p && p->type == KVS_PACKET_FAILED) {
 		assert_int_equal(len, sizeof(e->failed));
 		memcpy(&e->failed, p, len);
@@ -54,6 +61,10 @@ static void out_to_engine(void *arg, uint32_t engine, uint32_t slot,
 		e->n_extents = r->n_extents;
 		assert_true(r->n_extents <= 8);
 		memcpy(e->off, r->off, r->n_extents * sizeof(r->off[0]));
+		e->n_segs = r->n_segs;
+		assert_true(r->n_segs <= KVS_ARRAY_SIZE(e->segs));
+		memcpy(e->segs, r->off + r->n_extents,
+		       r->n_segs * sizeof(e->segs[0]));
 	}
 }
 
@@ -226,6 +237,51 @@ uint64_t rig_admit(struct rig *g, uint64_t room, uint32_t slot,
 	}
 	kvs_worker_admit(g->w, &q);
 	return q.generation;
+}
+
+#define NAMED_MAX 256
+
+static void rig_names(uint8_t (*h)[16], unsigned int prompt, unsigned int n)
+{
+	assert_true(n <= NAMED_MAX);
+	memset(h, 0, n * sizeof(*h));
+	for (unsigned int i = 0; i < n; i++) {
+		h[i][0] = (uint8_t)prompt;
+		h[i][1] = (uint8_t)i;
+	}
+}
+
+uint64_t rig_admit_named(struct rig *g, uint64_t room, uint32_t slot,
+			 unsigned int pages, unsigned int prompt, bool cached)
+{
+	static const struct kvs_rank_slice all = { 0, 2 };
+	uint8_t h[NAMED_MAX][16];
+	struct kvs_room_request q = {
+		.room = room,
+		.generation = ++g->generation,
+		.engine = RIG_ENGINE,
+		.slot = slot,
+		.peer = "p",
+		.tokens = (uint64_t)pages * PAGE_TOKENS,
+		.n_ranks = 1,
+		.ranks = &all,
+		.n_hashes = pages,
+		.hashes = (const uint8_t(*)[16])h,
+		.use_cache = cached,
+	};
+
+	rig_names(h, prompt, pages);
+	kvs_worker_admit(g->w, &q);
+	return q.generation;
+}
+
+uint32_t rig_cached(struct rig *g, unsigned int prompt, unsigned int pages)
+{
+	uint8_t h[NAMED_MAX][16];
+
+	rig_names(h, prompt, pages);
+	return kvs_cache_find(g->w, kvs_worker_engine_find(g->w, RIG_ENGINE),
+			      (const uint8_t(*)[16])h, pages, false);
 }
 
 uint64_t rig_retract(struct rig *g, uint32_t slot, unsigned int pages)

@@ -30,6 +30,10 @@ struct rig_event {
 	struct kvs_packet_failed failed; /* when a FAILED packet came */
 	uint64_t off[8]; /* of a READY or PLACED packet */
 	uint32_t n_extents;
+	struct kvs_packet_seg segs[8]; /* of READY */
+	uint32_t n_segs;
+	bool cached; /* a CACHED packet came */
+	uint32_t blocks; /* of it */
 	uint64_t room; /* RIG_OVER */
 	uint64_t generation;
 	int err;
@@ -72,6 +76,13 @@ void rig_packet_of(struct rig *g, uint32_t member, enum kvs_packet_type type,
 		   uint64_t generation, int err);
 /* Retract @pages pages in @slot. Return: generation. */
 uint64_t rig_retract(struct rig *g, uint32_t slot, unsigned int pages);
+/* Admit @pages pages of a prompt for one rank, with a name for each: those of
+ * one @prompt begin alike; @cached: what is cached of it is not received.
+ * kvs_cache_engine() must have been called. Return: generation. */
+uint64_t rig_admit_named(struct rig *g, uint64_t room, uint32_t slot,
+			 unsigned int pages, unsigned int prompt, bool cached);
+/* Pages of a prompt that are cached, of the first @pages. */
+uint32_t rig_cached(struct rig *g, unsigned int prompt, unsigned int pages);
 /* Session 100 + rank of peer "p". */
 void rig_sessions(struct rig *g, unsigned int n);
 void rig_open(struct rig *g, uint64_t room, uint64_t generation,

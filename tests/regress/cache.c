@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Claims, of conversations whose earlier turns are cached in the receive pool,
+ * by the library's engine against a daemon core over real connections: what a
+ * room takes from there and what its prefill rank sends come together on the
+ * device, every byte of every page its own, whatever was evicted in between
+ * (sgl-project/sglang#26728); a hint tells how much there is; what a copy reads
+ * stays while others wait for memory; a daemon that ends has all of it back.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/device.h"
+#include "kvstage/cache.h"
+#include "tests/regress/puppet_sender.h"
+#include "tests/regress/service_rig.h"
+
+#define DEVICE_PAGES 128u
+#define LAYERS 2u
+#define PAGES_MAX 96u
+#define TALKS 6u
+#define TURNS 40u
+
+static struct rig g[1];
+static struct kvs_engine *e;
+static struct kvs_device *d;
+static void *dev[LAYERS];
+static struct ps p[1];
+static struct kvs_rng rng;
+static uint64_t next_room;
+
+/* A byte of a page of a talk. */
+static unsigned char byte_of(uint32_t talk, uint64_t page, uint32_t layer,
+			     uint64_t k)
+{
+	return (unsigned char)(kvs_mix64((uint64_t)talk << 48 | page << 32 |
+					 (uint64_t)layer << 24 | k / 8) >>
+			       (k % 8 * 8));
+}
+
+static void attach(const char *space)
+{
+	struct kvs_engine_opts o = {
+		.size = sizeof(o),
+		.socket = g->set.engine_socket,
+		.name = "cache",
+		.layout = &ps_two_layers,
+		.node = -1,
+		.cache_space = space,
+	};
+	char err[256];
+
+	if (kvs_engine_attach(&o, &e, err, sizeof(err)))
+		fail_msg("attach: %s", err);
+}
+
+static void start(const char *pool, const struct kvs_soft_plan *plan)
+{
+	struct kvs_device_opts o = { .size = sizeof(o), .backend = "soft" };
+	char err[256];
+
+	if (plan)
+		o.plan = *plan;
+	rig_init(g, rig_engine(), pool);
+	rig_set(g, "extent.tokens", "64"); /* 4 pages */
+	rig_set(g, "admission.health_reserve", "0");
+	rig_up(g);
+	attach("model 1 rank 0");
+	assert_int_equal(kvs_device_open(&o, &d, err, sizeof(err)), 0);
+	for (uint32_t l = 0; l < LAYERS; l++)
+		assert_int_equal(kvs_device_alloc(d, DEVICE_PAGES * PS_PAGE,
+						  &dev[l]),
+				 0);
+	ps_up(p, g->port, "p", 0, 1, &ps_two_layers);
+	next_room = 100;
+}
+
+static void stop(void)
+{
+	kvs_engine_detach(e);
+	for (uint32_t l = 0; l < LAYERS; l++)
+		kvs_device_free(d, dev[l]);
+	kvs_device_close(d);
+	ps_down(p);
+	rig_down(g);
+}
+
+static void names(uint8_t (*h)[16], uint32_t talk, uint32_t n)
+{
+	memset(h, 0, n * sizeof(*h));
+	for (uint32_t i = 0; i < n; i++) {
+		h[i][0] = (uint8_t)talk;
+		h[i][1] = (uint8_t)i;
+	}
+}
+
+static enum kvs_status wait_for(kvs_handle *h, enum kvs_status st)
+{
+	uint64_t until = rig_until();
+	enum kvs_status now;
+	int err = 0;
+
+	for (;;) {
+		assert_true(kvs_engine_progress(e) >= 0);
+		now = kvs_engine_poll(e, h, &err);
+		if (now == KVS_STATUS_FAILED)
+			fail_msg("failed: %s", strerror(err));
+		if (now >= st)
+			return now;
+		rig_pause(until, "a status", __FILE__, __LINE__);
+	}
+}
+
+static uint64_t cached(const kvs_handle *h)
+{
+	uint64_t until = rig_until(), tokens = 0;
+	int ret;
+
+	while ((ret = kvs_engine_cached(e, h, &tokens)) == -EAGAIN)
+		rig_pause(until, "CACHED", __FILE__, __LINE__);
+	assert_int_equal(ret, 0);
+	return tokens;
+}
+
+static void admit(kvs_handle *h, uint64_t room, uint32_t talk, uint32_t pages)
+{
+	static const struct kvs_rank_slice all = { 0, LAYERS };
+	uint8_t hashes[PAGES_MAX][16];
+	const struct kvs_admit a = {
+		.size = sizeof(a),
+		.room = room,
+		.peer = "p",
+		.tokens = pages * PS_TOKENS,
+		.n_ranks = 1,
+		.ranks = &all,
+		.node = -1,
+		.flags = KVS_ADMIT_CACHED,
+		.hashes = hashes,
+		.n_hashes = pages,
+	};
+
+	names(hashes, talk, pages);
+	assert_int_equal(kvs_engine_admit(e, &a, h), 0);
+}
+
+/* What prefill sends: pages from @first on of the talk. */
+static void send_rest(uint64_t room, uint32_t talk, uint32_t first,
+		      uint32_t pages)
+{
+	struct ps_room r;
+	struct kvs_msg m;
+	size_t len;
+
+	assert_int_equal(ps_open(p, room, (pages - first) * PS_TOKENS), 0);
+	ps_granted(p, &r, 0, PS_PAGE * 2);
+	for (uint32_t i = 0; i < r.n_chunks; i++) {
+		const struct ps_chunk *c = &r.chunks[i];
+		unsigned char *b = ps_chunk_bytes(p, &r, i, &len);
+
+		for (uint32_t k = 0; k < c->len; k++) {
+			uint64_t at = c->off + k;
+
+			b[len - c->len + k] =
+				byte_of(talk,
+					first + c->extent * r.geo.extent_pages +
+						at / PS_PAGE,
+					c->layer, at % PS_PAGE);
+		}
+		assert_true(ps_write(p->data[0], b, len) > 0);
+		free(b);
+	}
+	assert_int_equal(ps_last(p, &r, r.bytes), 0);
+	ps_expect(p, KVS_WIRE_COMPLETE, &m);
+	ps_room_fini(&r);
+}
+
+static int commit(kvs_handle *h, uint32_t pages, uint32_t *list)
+{
+	const struct kvs_commit c = {
+		.size = sizeof(c),
+		.device = d,
+		.buffers = dev,
+		.pages = list,
+		.n_pages = pages,
+	};
+
+	for (uint32_t i = 0; i < DEVICE_PAGES; i++)
+		list[i] = i;
+	for (uint32_t i = 0; i < pages; i++) {
+		uint32_t j =
+			i + (uint32_t)kvs_rng_below(&rng, DEVICE_PAGES - i);
+		uint32_t x = list[i];
+
+		list[i] = list[j];
+		list[j] = x;
+	}
+	for (uint32_t l = 0; l < LAYERS; l++)
+		memset(dev[l], 0xa5, DEVICE_PAGES * PS_PAGE);
+	return kvs_engine_commit(e, h, &c);
+}
+
+static uint64_t wrong(uint32_t talk, uint32_t pages, const uint32_t *list)
+{
+	uint64_t n = 0;
+
+	for (uint32_t l = 0; l < LAYERS; l++)
+		for (uint32_t i = 0; i < pages; i++)
+			for (uint32_t k = 0; k < PS_PAGE; k++)
+				n += ((unsigned char *)
+					      dev[l])[list[i] * PS_PAGE + k] !=
+				     byte_of(talk, i, l, k);
+	return n;
+}
+
+/* A turn of @talk, up to @pages; what was taken from the cache, pages. */
+static uint32_t turn(uint32_t talk, uint32_t pages)
+{
+	uint32_t list[DEVICE_PAGES], have;
+	uint64_t room = next_room++;
+	kvs_handle h;
+
+	admit(&h, room, talk, pages);
+	have = (uint32_t)(cached(&h) / PS_TOKENS);
+	assert_true(have < pages);
+	send_rest(room, talk, have, pages);
+	wait_for(&h, KVS_STATUS_READY);
+	assert_int_equal(commit(&h, pages - 1, list), -EINVAL);
+	assert_int_equal(commit(&h, pages, list), 0);
+	wait_for(&h, KVS_STATUS_DONE);
+	assert_int_equal(kvs_engine_copied_layers(e, &h), LAYERS);
+	assert_int_equal(wrong(talk, pages, list), 0);
+	assert_int_equal(kvs_engine_release(e, &h), 0);
+	return have;
+}
+
+static uint32_t hint(uint32_t talk, uint32_t pages, bool drop)
+{
+	uint8_t hashes[PAGES_MAX][16];
+	const struct kvs_cache_query q = {
+		.size = sizeof(q),
+		.hashes = hashes,
+		.n_hashes = pages,
+		.node = -1,
+	};
+	kvs_handle h;
+	uint64_t n;
+
+	names(hashes, talk, pages);
+	assert_int_equal(drop ? kvs_cache_drop(e, &q, &h)
+			      : kvs_cache_lookup(e, &q, &h),
+			 0);
+	wait_for(&h, KVS_STATUS_DONE);
+	n = cached(&h);
+	assert_int_equal(kvs_engine_release(e, &h), 0);
+	return (uint32_t)(n / PS_TOKENS);
+}
+
+/* The daemon has summed up all that it keeps. */
+static void settled(uint32_t talk, uint32_t pages)
+{
+	uint64_t until = rig_until();
+
+	while (hint(talk, pages, false) < pages)
+		rig_pause(until, "blocks", __FILE__, __LINE__);
+}
+
+static void test_turns(void **state)
+{
+	(void)state;
+	kvs_rng_init(&rng, 1);
+	start("8M", NULL);
+	assert_int_equal(hint(1, 20, false), 0);
+	assert_int_equal(turn(1, 20), 0);
+	settled(1, 20);
+	/* goes on; comes again; is another from page 20 on */
+	assert_int_equal(turn(1, 31), 20);
+	settled(1, 31);
+	assert_int_equal(turn(1, 31), 30);
+	assert_int_equal(turn(2, 31), 0);
+	settled(2, 31);
+	/* another engine of another space finds nothing, the same one all */
+	kvs_engine_detach(e);
+	attach("model 1 rank 1");
+	assert_int_equal(hint(1, 31, false), 0);
+	assert_int_equal(turn(1, 31), 0);
+	kvs_engine_detach(e);
+	attach("model 1 rank 0");
+	assert_int_equal(hint(1, 31, false), 31);
+	assert_int_equal(turn(1, 40), 31);
+	assert_int_equal(hint(2, 31, true), 31);
+	assert_int_equal(hint(2, 31, false), 0);
+	assert_int_equal(turn(2, 31), 0);
+	stop();
+}
+
+/* Talks that do not fit together: parts of them come and go. */
+static void test_pressure(void **state)
+{
+	uint32_t pages[TALKS] = { 0 }, have = 0, all = 0;
+
+	(void)state;
+	kvs_rng_init(&rng, rig_seed());
+	start("1600K", NULL);
+	for (uint32_t i = 0; i < TURNS; i++) {
+		uint32_t t = (uint32_t)kvs_rng_below(&rng, TALKS);
+
+		pages[t] += 1 + (uint32_t)kvs_rng_below(&rng, 20);
+		if (pages[t] > PAGES_MAX)
+			pages[t] = 1 + (uint32_t)kvs_rng_below(&rng, 20);
+		have += turn(t + 1, pages[t]);
+		all += pages[t];
+	}
+	print_message("# %u of %u pages were cached\n", have, all);
+	assert_true(have > 0);
+	stop();
+}
+
+/* A copy out of the cache is held, while others want the memory. */
+static void test_held_copy(void **state)
+{
+	const struct kvs_soft_plan plan = { .hold_nth = 2 };
+	uint32_t list[DEVICE_PAGES], other[DEVICE_PAGES];
+	kvs_handle h, big;
+
+	(void)state;
+	kvs_rng_init(&rng, 3);
+	start("1M", &plan); /* 128 pages of both layers */
+	assert_int_equal(turn(1, 60), 0);
+	settled(1, 60);
+	admit(&h, 50, 1, 64);
+	assert_int_equal(cached(&h), 60 * PS_TOKENS);
+	send_rest(50, 1, 60, 64);
+	wait_for(&h, KVS_STATUS_READY);
+	assert_int_equal(commit(&h, 64, list), 0);
+	wait_for(&h, KVS_STATUS_COMMITTING);
+	/* 60 of the cache and 4 of the room are the copy's */
+	admit(&big, 51, 2, 65);
+	wait_for(&big, KVS_STATUS_WAITING);
+	assert_int_equal(cached(&big), 0);
+	for (int i = 0; i < 20; i++) {
+		assert_true(kvs_engine_progress(e) >= 0);
+		assert_int_equal(kvs_engine_poll(e, &big, NULL),
+				 KVS_STATUS_WAITING);
+		assert_true(kvs_engine_copy_live(e, &h));
+	}
+	assert_int_equal(kvs_soft_release(d), 0);
+	wait_for(&h, KVS_STATUS_DONE);
+	assert_int_equal(wrong(1, 64, list), 0);
+	assert_int_equal(kvs_engine_release(e, &h), 0);
+	wait_for(&big, KVS_STATUS_ADMITTED);
+	send_rest(51, 2, 0, 65);
+	wait_for(&big, KVS_STATUS_READY);
+	assert_int_equal(commit(&big, 65, other), 0);
+	wait_for(&big, KVS_STATUS_DONE);
+	assert_int_equal(wrong(2, 65, other), 0);
+	assert_int_equal(kvs_engine_release(e, &big), 0);
+	stop();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_turns),
+		cmocka_unit_test(test_pressure),
+		cmocka_unit_test(test_held_copy),
+	};
+
+	return rig_run_both(tests);
+}
