@@ -6,11 +6,18 @@
  * device, every byte of every page its own, whatever was evicted in between
  * (sgl-project/sglang#26728); a hint tells how much there is; what a copy reads
  * stays while others wait for memory; a daemon that ends has all of it back.
+ *
+ * And of four ranks in four processes, each with its own room of a request:
+ * where the cache of one of them is bad, the minimum over their words never
+ * shows READY, every rank ends FAILED, and their queues are as long as each
+ * other's after each tick (sgl-project/sglang#33442, #30760, #39267, #40318);
+ * the next attempt succeeds on all, from what each of them has left.
  */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "gpu/device.h"
 #include "kvstage/cache.h"
@@ -56,23 +63,28 @@ static void attach(const char *space)
 		fail_msg("attach: %s", err);
 }
 
-static void start(const char *pool, const struct kvs_soft_plan *plan)
+static void device(const struct kvs_soft_plan *plan)
 {
 	struct kvs_device_opts o = { .size = sizeof(o), .backend = "soft" };
 	char err[256];
 
 	if (plan)
 		o.plan = *plan;
-	rig_init(g, rig_engine(), pool);
-	rig_set(g, "extent.tokens", "64"); /* 4 pages */
-	rig_set(g, "admission.health_reserve", "0");
-	rig_up(g);
-	attach("model 1 rank 0");
 	assert_int_equal(kvs_device_open(&o, &d, err, sizeof(err)), 0);
 	for (uint32_t l = 0; l < LAYERS; l++)
 		assert_int_equal(kvs_device_alloc(d, DEVICE_PAGES * PS_PAGE,
 						  &dev[l]),
 				 0);
+}
+
+static void start(const char *pool, const struct kvs_soft_plan *plan)
+{
+	rig_init(g, rig_engine(), pool);
+	rig_set(g, "extent.tokens", "64"); /* 4 pages */
+	rig_set(g, "admission.health_reserve", "0");
+	rig_up(g);
+	attach("model 1 rank 0");
+	device(plan);
 	ps_up(p, g->port, "p", 0, 1, &ps_two_layers);
 	next_room = 100;
 }
@@ -124,6 +136,8 @@ static uint64_t cached(const kvs_handle *h)
 	return tokens;
 }
 
+static const char *peer = "p";
+
 static void admit(kvs_handle *h, uint64_t room, uint32_t talk, uint32_t pages)
 {
 	static const struct kvs_rank_slice all = { 0, LAYERS };
@@ -131,7 +145,7 @@ static void admit(kvs_handle *h, uint64_t room, uint32_t talk, uint32_t pages)
 	const struct kvs_admit a = {
 		.size = sizeof(a),
 		.room = room,
-		.peer = "p",
+		.peer = peer,
 		.tokens = pages * PS_TOKENS,
 		.n_ranks = 1,
 		.ranks = &all,
@@ -147,7 +161,7 @@ static void admit(kvs_handle *h, uint64_t room, uint32_t talk, uint32_t pages)
 
 /* What prefill sends: pages from @first on of the talk. */
 static void send_rest(uint64_t room, uint32_t talk, uint32_t first,
-		      uint32_t pages)
+		      uint32_t pages, bool ends_well)
 {
 	struct ps_room r;
 	struct kvs_msg m;
@@ -172,7 +186,8 @@ static void send_rest(uint64_t room, uint32_t talk, uint32_t first,
 		free(b);
 	}
 	assert_int_equal(ps_last(p, &r, r.bytes), 0);
-	ps_expect(p, KVS_WIRE_COMPLETE, &m);
+	if (ends_well)
+		ps_expect(p, KVS_WIRE_COMPLETE, &m);
 	ps_room_fini(&r);
 }
 
@@ -224,7 +239,7 @@ static uint32_t turn(uint32_t talk, uint32_t pages)
 	admit(&h, room, talk, pages);
 	have = (uint32_t)(cached(&h) / PS_TOKENS);
 	assert_true(have < pages);
-	send_rest(room, talk, have, pages);
+	send_rest(room, talk, have, pages, true);
 	wait_for(&h, KVS_STATUS_READY);
 	assert_int_equal(commit(&h, pages - 1, list), -EINVAL);
 	assert_int_equal(commit(&h, pages, list), 0);
@@ -331,7 +346,7 @@ static void test_held_copy(void **state)
 	settled(1, 60);
 	admit(&h, 50, 1, 64);
 	assert_int_equal(cached(&h), 60 * PS_TOKENS);
-	send_rest(50, 1, 60, 64);
+	send_rest(50, 1, 60, 64, true);
 	wait_for(&h, KVS_STATUS_READY);
 	assert_int_equal(commit(&h, 64, list), 0);
 	wait_for(&h, KVS_STATUS_COMMITTING);
@@ -350,7 +365,7 @@ static void test_held_copy(void **state)
 	assert_int_equal(wrong(1, 64, list), 0);
 	assert_int_equal(kvs_engine_release(e, &h), 0);
 	wait_for(&big, KVS_STATUS_ADMITTED);
-	send_rest(51, 2, 0, 65);
+	send_rest(51, 2, 0, 65, true);
 	wait_for(&big, KVS_STATUS_READY);
 	assert_int_equal(commit(&big, 65, other), 0);
 	wait_for(&big, KVS_STATUS_DONE);
@@ -359,13 +374,224 @@ static void test_held_copy(void **state)
 	stop();
 }
 
-int main(void)
+/* ---- four ranks ---------------------------------------------------------- */
+
+#define RANKS 4u
+#define BAD_RANK 2u
+#define ROUNDS 3u
+#define FIRST 20u /* pages of the first turn */
+#define LATER 28u
+
+/* What a rank says after each tick, and hears: the minimum. */
+struct tick {
+	uint8_t status;
+	uint8_t queue; /* requests it has */
+	uint8_t wrong; /* it ended DONE with bytes that are not its own */
+	uint8_t left; /* it has released its handle */
+};
+
+static void tick_io(int fd, struct tick *t, bool out)
+{
+	ssize_t n = out ? write(fd, t, sizeof(*t)) : read(fd, t, sizeof(*t));
+
+	if (n != (ssize_t)sizeof(*t))
+		_exit(1);
+}
+
+/* One request, decided by the minimum of all ranks' words, tick by tick. */
+static void rank_round(uint32_t rank, uint32_t round, uint32_t pages)
+{
+	uint32_t list[DEVICE_PAGES], have;
+	uint64_t room = 1000 + round * RANKS + rank;
+	struct tick t = { .queue = 1 }, min;
+	/* its room may have ended before anything can be sent */
+	bool sends = round != 1 || rank != BAD_RANK, claimed = false;
+	struct kvs_msg m;
+	kvs_handle h;
+
+	admit(&h, room, rank, pages);
+	have = (uint32_t)(cached(&h) / PS_TOKENS);
+	if (sends)
+		send_rest(room, rank, have, pages, false);
+	while (!t.left) {
+		if (kvs_engine_progress(e) < 0)
+			_exit(1);
+		t.status = (uint8_t)kvs_engine_poll(e, &h, NULL);
+		tick_io(RIG_CHILD_FD, &t, true);
+		tick_io(RIG_CHILD_FD, &min, false);
+		if (min.status >= KVS_STATUS_READY && !claimed) {
+			claimed = true;
+			if (commit(&h, pages, list))
+				_exit(1);
+		}
+		if (min.status == KVS_STATUS_FAILED)
+			(void)kvs_engine_abort(e, &h);
+		if (min.status != KVS_STATUS_FAILED &&
+		    min.status != KVS_STATUS_DONE)
+			continue;
+		/* it leaves the queue in the same tick on all */
+		t.status = (uint8_t)kvs_engine_poll(e, &h, NULL);
+		t.queue = 0;
+		t.wrong = min.status == KVS_STATUS_DONE &&
+			  wrong(rank, pages, list) != 0;
+		t.left = !kvs_engine_release(e, &h);
+	}
+	/* COMPLETE, or ABORT of a room that was not READY */
+	if (sends && ps_next(p, &m) < 0)
+		_exit(1);
+	tick_io(RIG_CHILD_FD, &t, true);
+	tick_io(RIG_CHILD_FD, &min, false);
+}
+
+/* argv: rank, socket, port of the daemon. */
+static _Noreturn void child(char **argv)
+{
+	uint32_t rank = (uint32_t)strtoul(argv[1], NULL, 10);
+	char space[32], me[8];
+
+	g->set = (struct kvs_settings){ 0 };
+	snprintf(g->set.engine_socket, sizeof(g->set.engine_socket), "%s",
+		 argv[2]);
+	snprintf(space, sizeof(space), "model 1 rank %u", rank);
+	snprintf(me, sizeof(me), "p%u", rank);
+	peer = me;
+	kvs_rng_init(&rng, rank);
+	attach(space);
+	device(NULL);
+	ps_up(p, (unsigned int)strtoul(argv[3], NULL, 10), me, 0, 1,
+	      &ps_two_layers);
+	rank_round(rank, 0, FIRST);
+	while (hint(rank, FIRST, false) < FIRST)
+		(void)kvs_engine_progress(e);
+	for (uint32_t round = 1; round < ROUNDS; round++) {
+		struct tick go;
+
+		tick_io(RIG_CHILD_FD, &go, false);
+		rank_round(rank, round, LATER);
+	}
+	kvs_engine_detach(e);
+	_exit(0);
+}
+
+/* All ranks' ticks of one request. Return: the highest minimum; how each ended
+ * in @end. */
+static uint8_t all_ticks(const int *fd, uint8_t *end)
+{
+	uint8_t highest = 0, was = 0;
+	bool decided = false;
+	struct tick t[RANKS];
+
+	for (unsigned int left = 0; left < RANKS;) {
+		struct tick min = { .status = UINT8_MAX };
+
+		left = 0;
+		for (uint32_t i = 0; i < RANKS; i++) {
+			tick_io(fd[i], &t[i], false);
+			if (t[i].status < min.status)
+				min.status = t[i].status;
+			left += t[i].left;
+			assert_int_equal(t[i].queue, t[0].queue);
+			assert_int_equal(t[i].wrong, 0);
+			end[i] = t[i].status;
+		}
+		/* it only grows, and what failed stays so */
+		assert_true(min.status >= was ||
+			    min.status == KVS_STATUS_FAILED);
+		if (decided)
+			assert_int_equal(min.status, was);
+		decided |= min.status == KVS_STATUS_FAILED ||
+			   min.status == KVS_STATUS_DONE;
+		was = min.status;
+		if (was > highest)
+			highest = was;
+		for (uint32_t i = 0; i < RANKS; i++)
+			tick_io(fd[i], &min, true);
+	}
+	return highest;
+}
+
+/* A bit of a page of @rank in the pool, wherever that lies. */
+static void __attribute__((no_sanitize("address", "thread")))
+flip(uint32_t rank, uint32_t page)
+{
+	FILE *f = fopen("/proc/self/maps", "re");
+	unsigned char *from = NULL, *to = NULL;
+	unsigned long a, b;
+	char line[512];
+
+	assert_non_null(f);
+	while (!from && fgets(line, sizeof(line), f))
+		if (strstr(line, "memfd:kvstage-receive") &&
+		    sscanf(line, "%lx-%lx", &a, &b) == 2) {
+			from = (unsigned char *)a;
+			to = (unsigned char *)b;
+		}
+	fclose(f);
+	assert_non_null(from);
+	for (unsigned char *at = from; at < to; at += PS_PAGE) {
+		uint32_t k = 0;
+
+		while (k < 64 && at[k] == byte_of(rank, page, 1, k))
+			k++;
+		if (k < 64)
+			continue;
+		at[999] ^= 2;
+		return;
+	}
+	fail_msg("page %u of rank %u is not there", page, rank);
+}
+
+static void test_ranks_decide_alike(void **state)
+{
+	char number[8], port[16];
+	const char *args[] = { number, NULL, port, NULL };
+	uint8_t end[RANKS], highest;
+	struct tick go = { 0 };
+	pid_t pid[RANKS];
+	int fd[RANKS];
+
+	(void)state;
+	rig_init(g, rig_engine(), "8M");
+	rig_set(g, "extent.tokens", "64");
+	rig_up(g);
+	g->errors_expected = true;
+	args[1] = g->set.engine_socket;
+	snprintf(port, sizeof(port), "%u", g->port);
+	for (uint32_t i = 0; i < RANKS; i++) {
+		snprintf(number, sizeof(number), "%u", i);
+		pid[i] = rig_spawn(args, &fd[i]);
+	}
+	assert_int_equal(all_ticks(fd, end), KVS_STATUS_DONE);
+	rig_wait(g, g->snap->workers[0].cache.blocks == RANKS * FIRST);
+	flip(BAD_RANK, 9);
+	rig_refresh(g);
+	for (uint32_t i = 0; i < RANKS; i++)
+		tick_io(fd[i], &go, true);
+	highest = all_ticks(fd, end);
+	assert_true(highest < KVS_STATUS_READY);
+	for (uint32_t i = 0; i < RANKS; i++)
+		assert_int_equal(end[i], KVS_STATUS_FAILED);
+	assert_int_equal(g->snap->workers[0].cache.bad, 0);
+	rig_refresh(g);
+	assert_int_equal(g->snap->workers[0].cache.bad, 1);
+	for (uint32_t i = 0; i < RANKS; i++)
+		tick_io(fd[i], &go, true);
+	assert_int_equal(all_ticks(fd, end), KVS_STATUS_DONE);
+	for (uint32_t i = 0; i < RANKS; i++)
+		rig_kill(pid[i], &fd[i]);
+	rig_down(g);
+}
+
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_turns),
 		cmocka_unit_test(test_pressure),
 		cmocka_unit_test(test_held_copy),
+		cmocka_unit_test(test_ranks_decide_alike),
 	};
 
+	if (argc > 1)
+		child(argv);
 	return rig_run_both(tests);
 }
