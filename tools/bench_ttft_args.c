@@ -3,19 +3,22 @@
 
 #include <argp.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "lib/units.h"
+#include "tools/arg.h"
 
 #define EXIT_USAGE 2
 /* What the real clock is scaled to. */
 #define REAL_SCALE 10
 #define REAL_TOKEN_BYTES 256u
 #define REAL_REQUESTS 1000u
+/* a storm, and what is before and after it: 25 minutes */
+#define STORM_SCALE 20
+#define STORM_REQUESTS 5100u
 #define LAYERWISE_BUFFERS 8u
 #define REAL_PREFILLS 4u /* processes; as fast together as the default */
 
@@ -71,7 +74,8 @@ static const struct argp_option options[] = {
 	{ "speed", KEY_SPEED, "X", 0, "Arrivals X times as fast", 1 },
 	{ "seed", KEY_SEED, "N", 0, "Of all that is drawn (default 1)", 1 },
 	{ "scale", KEY_SCALE, "X", 0,
-	  "Real clock: all that takes time is X times as fast (default 10)",
+	  "Real clock: all that takes time is X times as fast (default 10; "
+	  "--storm: 20)",
 	  1 },
 	{ NULL, 0, NULL, 0, "Pressure:", 2 },
 	{ "abort", KEY_ABORT, "LIST", 0,
@@ -86,7 +90,9 @@ static const struct argp_option options[] = {
 	  2 },
 	{ "hold", KEY_HOLD, "TIME", 0, "hold.timeout (default 30s)", 2 },
 	{ "sender-crash", KEY_CRASH, "N", 0,
-	  "An instance dies N times an hour, for 10 s", 2 },
+	  "An instance dies N times an hour, for 10 s (real clock: killed, and "
+	  "begun again)",
+	  2 },
 	{ "storm", KEY_STORM, NULL, 0,
 	  "From minute 10 to 20, 60 % of the requests of 12 instances are "
 	  "given up",
@@ -128,59 +134,6 @@ static const struct argp_option options[] = {
 	{ "break", KEY_BREAK, "WHAT", OPTION_HIDDEN, "", 4 },
 	{ 0 }
 };
-
-static int parse_number(const char *arg, double min, double max, double *ret)
-{
-	char *end;
-	double v;
-
-	errno = 0;
-	v = strtod(arg, &end);
-	if (errno || end == arg || *end || !(v >= min && v <= max))
-		return -EINVAL;
-	*ret = v;
-	return 0;
-}
-
-static void need_number(struct argp_state *st, const char *name,
-			const char *arg, double min, double max, double *ret)
-{
-	if (parse_number(arg, min, max, ret))
-		argp_error(st, "--%s %s: from %g to %g", name, arg, min, max);
-}
-
-static uint64_t need_u64(struct argp_state *st, const char *name,
-			 const char *arg, uint64_t min, uint64_t max)
-{
-	uint64_t v = 0;
-
-	if (kvs_parse_u64(arg, &v) || v < min || v > max)
-		argp_error(st, "--%s %s: from %" PRIu64 " to %" PRIu64, name,
-			   arg, min, max);
-	return v;
-}
-
-static uint64_t need_time(struct argp_state *st, const char *name,
-			  const char *arg, uint64_t min)
-{
-	uint64_t v = 0;
-
-	if (kvs_parse_duration(arg, &v) || v < min ||
-	    v > 86400 * KVS_NSEC_PER_SEC)
-		argp_error(st, "--%s %s: a time such as 500ms or 30s", name,
-			   arg);
-	return v;
-}
-
-static uint64_t need_size(struct argp_state *st, const char *name,
-			  const char *arg, uint64_t min)
-{
-	uint64_t v = 0;
-
-	if (kvs_parse_size(arg, &v) || v < min || v > 1ULL << 50)
-		argp_error(st, "--%s %s: a size such as 100GB", name, arg);
-	return v;
-}
 
 static int parse_slow(char *text, struct ttft_acks *a)
 {
@@ -230,20 +183,22 @@ static void parse_acks(char *arg, struct ttft_args *a, struct argp_state *st)
 static void parse_modes(const char *arg, struct ttft_args *a,
 			struct argp_state *st)
 {
-	char buf[128], *save = NULL, *w;
-	int m = TTFT_MODES;
+	char buf[128], *v[TTFT_MODES];
+	unsigned int n = kvs_arg_list(arg, buf, sizeof(buf), v, TTFT_MODES);
+	bool bad = !n;
 
 	memset(a->modes, 0, sizeof(a->modes));
-	snprintf(buf, sizeof(buf), "%s", arg);
-	for (w = strtok_r(buf, ",", &save); w; w = strtok_r(NULL, ",", &save)) {
-		for (m = 0; m < TTFT_MODES; m++)
-			if (!strcmp(w, ttft_mode_name[m]))
-				break;
+	for (unsigned int i = 0; i < n; i++) {
+		int m = 0;
+
+		while (m < TTFT_MODES && strcmp(v[i], ttft_mode_name[m]) != 0)
+			m++;
 		if (m == TTFT_MODES)
-			break;
-		a->modes[m] = true;
+			bad = true;
+		else
+			a->modes[m] = true;
 	}
-	if (m == TTFT_MODES)
+	if (bad)
 		argp_error(st, "--modes %s: of direct, staged, auto, ideal",
 			   arg);
 }
@@ -251,18 +206,14 @@ static void parse_modes(const char *arg, struct ttft_args *a,
 static void parse_abort(const char *arg, struct ttft_args *a,
 			struct argp_state *st)
 {
-	char buf[256], *save = NULL, *w;
-	bool bad = strlen(arg) >= sizeof(buf);
+	char buf[256], *v[TTFT_ABORTS_MAX];
 
-	a->n_aborts = 0;
-	snprintf(buf, sizeof(buf), "%s", arg);
-	for (w = strtok_r(buf, ",", &save); w && !bad;
-	     w = strtok_r(NULL, ",", &save))
-		bad = a->n_aborts == TTFT_ABORTS_MAX ||
-		      parse_number(w, 0, 0.99, &a->abort[a->n_aborts++]);
-	if (bad || !a->n_aborts)
+	a->n_aborts = kvs_arg_list(arg, buf, sizeof(buf), v, TTFT_ABORTS_MAX);
+	if (!a->n_aborts)
 		argp_error(st, "--abort %s: up to %u shares from 0 to 0.99",
 			   arg, TTFT_ABORTS_MAX);
+	for (unsigned int i = 0; i < a->n_aborts; i++)
+		a->abort[i] = kvs_arg_number(st, "abort", v[i], 0, 0.99);
 }
 
 static void parse_when(const char *arg, struct ttft_args *a,
@@ -289,7 +240,8 @@ static void parse_pool(const char *arg, struct ttft_args *a,
 		a->pool = TTFT_POOL_HALF;
 	else {
 		a->pool = TTFT_POOL_BYTES;
-		a->pool_bytes = need_size(st, "host-pool", arg, TTFT_POOL_UNIT);
+		a->pool_bytes =
+			kvs_arg_size(st, "host-pool", arg, TTFT_POOL_UNIT);
 	}
 }
 
@@ -311,20 +263,20 @@ static error_t parse_run(int key, char *arg, struct ttft_args *a,
 		o->trace = arg;
 		return 0;
 	case KEY_REQUESTS:
-		o->requests = need_u64(st, "requests", arg, 1, 1000000);
+		o->requests = kvs_arg_whole(st, "requests", arg, 1, 1000000);
 		return 0;
 	case KEY_MAX_INPUT:
-		o->max_input = (uint32_t)need_u64(st, "max-input", arg, 1,
-						  KVS_TOKENS_MAX);
+		o->max_input = (uint32_t)kvs_arg_whole(st, "max-input", arg, 1,
+						       KVS_TOKENS_MAX);
 		return 0;
 	case KEY_SPEED:
-		need_number(st, "speed", arg, 0.01, 1000, &o->speed);
+		o->speed = kvs_arg_number(st, "speed", arg, 0.01, 1000);
 		return 0;
 	case KEY_SCALE:
-		need_number(st, "scale", arg, 0.1, 1000, &o->scale);
+		o->scale = kvs_arg_number(st, "scale", arg, 0.1, 1000);
 		return 0;
 	case KEY_SEED:
-		o->seed = need_u64(st, "seed", arg, 0, UINT64_MAX);
+		o->seed = kvs_arg_whole(st, "seed", arg, 0, UINT64_MAX);
 		return 0;
 	case 'j':
 		a->json = true;
@@ -333,8 +285,8 @@ static error_t parse_run(int key, char *arg, struct ttft_args *a,
 		a->out = arg;
 		return 0;
 	case KEY_JOBS:
-		a->jobs = (unsigned int)need_u64(st, "jobs", arg, 1,
-						 TTFT_JOBS_MAX);
+		a->jobs = (unsigned int)kvs_arg_whole(st, "jobs", arg, 1,
+						      TTFT_JOBS_MAX);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -358,10 +310,10 @@ static error_t parse_pressure(int key, char *arg, struct ttft_args *a,
 		return 0;
 	case KEY_HOLD:
 		o->s.hold_timeout =
-			need_time(st, "hold", arg, KVS_NSEC_PER_MSEC);
+			kvs_arg_time(st, "hold", arg, KVS_NSEC_PER_MSEC);
 		return 0;
 	case KEY_CRASH:
-		need_number(st, "sender-crash", arg, 0, 1000, &o->crashes);
+		o->crashes = kvs_arg_number(st, "sender-crash", arg, 0, 1000);
 		return 0;
 	case KEY_STORM:
 		o->storm = true;
@@ -391,48 +343,50 @@ static error_t parse_cluster(int key, char *arg, struct ttft_args *a,
 		return 0;
 	case KEY_DEVICE:
 		s->device_tokens =
-			need_u64(st, "device-tokens", arg, 64, 1ULL << 32);
+			kvs_arg_whole(st, "device-tokens", arg, 64, 1ULL << 32);
 		return 0;
 	case KEY_PREFILLS:
 		a->prefills_given = true;
-		s->prefills = (uint32_t)need_u64(st, "prefills", arg, 1, 256);
+		s->prefills =
+			(uint32_t)kvs_arg_whole(st, "prefills", arg, 1, 256);
 		return 0;
 	case KEY_RATE:
-		need_number(st, "prefill-rate", arg, 1, 1e9, &s->prefill_rate);
+		s->prefill_rate =
+			kvs_arg_number(st, "prefill-rate", arg, 1, 1e9);
 		return 0;
 	case KEY_CHUNK:
-		s->prefill_chunk = (uint32_t)need_u64(st, "prefill-chunk", arg,
-						      1, KVS_TOKENS_MAX);
+		s->prefill_chunk = (uint32_t)kvs_arg_whole(
+			st, "prefill-chunk", arg, 1, KVS_TOKENS_MAX);
 		return 0;
 	case KEY_LINK:
-		s->link_rate = need_size(st, "link", arg, 1000);
+		s->link_rate = kvs_arg_size(st, "link", arg, 1000);
 		return 0;
 	case KEY_LATENCY:
-		s->link_latency = need_time(st, "latency", arg, 1);
+		s->link_latency = kvs_arg_time(st, "latency", arg, 1);
 		return 0;
 	case KEY_H2D:
-		s->h2d_rate = need_size(st, "h2d", arg, 1000);
+		s->h2d_rate = kvs_arg_size(st, "h2d", arg, 1000);
 		return 0;
 	case KEY_STEP:
-		s->step_base = need_time(st, "step", arg, 1000);
+		s->step_base = kvs_arg_time(st, "step", arg, 1000);
 		return 0;
 	case KEY_STEP_EACH:
-		s->step_request = need_time(st, "step-request", arg, 0);
+		s->step_request = kvs_arg_time(st, "step-request", arg, 0);
 		return 0;
 	case KEY_THRESHOLD:
-		need_number(st, "threshold", arg, 0, 1, &a->o.threshold);
+		a->o.threshold = kvs_arg_number(st, "threshold", arg, 0, 1);
 		return 0;
 	case KEY_BUFFERS:
 		a->buffers_given = true;
-		a->o.buffers = (uint32_t)need_u64(st, "buffers", arg, 0,
-						  KVS_LAYOUT_BUFFERS_MAX);
+		a->o.buffers = (uint32_t)kvs_arg_whole(st, "buffers", arg, 0,
+						       KVS_LAYOUT_BUFFERS_MAX);
 		return 0;
 	case KEY_LAYERWISE:
 		a->o.layerwise = true;
 		return 0;
 	case KEY_TOKEN_BYTES:
 		a->o.token_bytes =
-			need_u64(st, "token-bytes", arg, 1, 1u << 24);
+			kvs_arg_whole(st, "token-bytes", arg, 1, 1u << 24);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -458,6 +412,8 @@ static void scale_down(struct ttft_args *a)
 		s->prefill_rate *= (double)s->prefills / REAL_PREFILLS;
 		s->prefills = REAL_PREFILLS;
 	}
+	if (!o->scale)
+		o->scale = o->storm ? STORM_SCALE : REAL_SCALE;
 	o->speed *= o->scale;
 	s->prefill_rate *= o->scale;
 	s->step_base = faster(s->step_base, o->scale);
@@ -468,7 +424,7 @@ static void scale_down(struct ttft_args *a)
 	if (!o->token_bytes)
 		o->token_bytes = REAL_TOKEN_BYTES;
 	if (!o->requests)
-		o->requests = REAL_REQUESTS;
+		o->requests = o->storm ? STORM_REQUESTS : REAL_REQUESTS;
 	s->h2d_rate = (uint64_t)((double)s->h2d_rate * o->scale *
 				 (double)o->token_bytes / bytes) +
 		      1;
@@ -497,8 +453,6 @@ static void check(struct ttft_args *a, struct argp_state *st)
 			   "--prefill-chunk %u: not a multiple of the "
 			   "page size, %u",
 			   o->s.prefill_chunk, o->s.page_size);
-	if (a->real && o->crashes > 0)
-		argp_error(st, "--sender-crash: needs --clock virtual");
 }
 
 static error_t parse(int key, char *arg, struct argp_state *st)
@@ -537,7 +491,6 @@ void ttft_args_parse(int argc, char **argv, struct ttft_args *ret)
 			.acks_text = "lost",
 			.threshold = 0.5,
 			.buffers = 1,
-			.scale = REAL_SCALE,
 		},
 		.modes = { true, true, true, true },
 		.abort = { 0.3 },

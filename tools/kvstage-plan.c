@@ -2,20 +2,17 @@
 /* kvstage-plan: the command line; see tools/plan.h. */
 #include <argp.h>
 #include <errno.h>
-#include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "lib/assert.h"
 #include "lib/clock.h"
-#include "lib/units.h"
 #include "pipeline/settings.h"
+#include "tools/arg.h"
 #include "tools/plan.h"
 #include "tools/trace.h"
 
 #define EXIT_USAGE 2
-#define TIME_MAX (24 * 3600 * KVS_NSEC_PER_SEC)
 
 enum {
 	KEY_MODEL = 0x1000,
@@ -173,49 +170,6 @@ static void check_together(const struct args *a, struct argp_state *st)
 	}
 }
 
-static double number(struct argp_state *st, const char *name, const char *arg,
-		     double min, double max)
-{
-	char *end;
-	double v = strtod(arg, &end);
-
-	if (end == arg || *end || !(v >= min && v <= max))
-		argp_error(st, "--%s %s: from %g to %g", name, arg, min, max);
-	return v;
-}
-
-static uint64_t whole(struct argp_state *st, const char *name, const char *arg,
-		      uint64_t min, uint64_t max)
-{
-	uint64_t v = 0;
-
-	if (kvs_parse_u64(arg, &v) || v < min || v > max)
-		argp_error(st, "--%s %s: from %" PRIu64 " to %" PRIu64, name,
-			   arg, min, max);
-	return v;
-}
-
-static uint64_t size(struct argp_state *st, const char *name, const char *arg,
-		     uint64_t min)
-{
-	uint64_t v = 0;
-
-	if (kvs_parse_size(arg, &v) || v < min || v > 1ULL << 50)
-		argp_error(st, "--%s %s: a size, such as 25GB", name, arg);
-	return v;
-}
-
-static uint64_t duration(struct argp_state *st, const char *name,
-			 const char *arg)
-{
-	uint64_t v = 0;
-
-	if (kvs_parse_duration(arg, &v) || v > TIME_MAX)
-		argp_error(st, "--%s %s: a time up to 24h, such as 30s", name,
-			   arg);
-	return v;
-}
-
 static error_t parse_model(int key, char *arg, struct plan_opts *o,
 			   struct argp_state *st)
 {
@@ -225,24 +179,24 @@ static error_t parse_model(int key, char *arg, struct plan_opts *o,
 		return 0;
 	case KEY_TOKEN_BYTES:
 		o->model = NULL;
-		o->token_bytes = size(st, "token-bytes", arg, 1);
+		o->token_bytes = kvs_arg_size(st, "token-bytes", arg, 1);
 		if (o->token_bytes > KVS_ITEM_LEN_MAX / 64)
 			argp_error(st, "--token-bytes %s: too large", arg);
 		return 0;
 	case KEY_PAGE_SIZE:
-		o->page_size = (uint32_t)whole(st, "page-size", arg, 1,
-					       KVS_PAGE_SIZE_MAX);
+		o->page_size = (uint32_t)kvs_arg_whole(st, "page-size", arg, 1,
+						       KVS_PAGE_SIZE_MAX);
 		return 0;
 	case KEY_LAYERS:
-		o->layers = (uint32_t)whole(st, "layers", arg, 1,
-					    KVS_LAYOUT_BUFFERS_MAX);
+		o->layers = (uint32_t)kvs_arg_whole(st, "layers", arg, 1,
+						    KVS_LAYOUT_BUFFERS_MAX);
 		return 0;
 	case KEY_REPLICATED:
 		o->replicated = true;
 		return 0;
 	case KEY_DEVICE_TOKENS:
 		o->s.device_tokens =
-			whole(st, "device-tokens", arg, 64, 1ULL << 32);
+			kvs_arg_whole(st, "device-tokens", arg, 64, 1ULL << 32);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -254,26 +208,28 @@ static error_t parse_load(int key, char *arg, struct plan_opts *o,
 {
 	switch (key) {
 	case KEY_CONTEXT:
-		o->context =
-			(uint32_t)whole(st, "context", arg, 1, KVS_TOKENS_MAX);
+		o->context = (uint32_t)kvs_arg_whole(st, "context", arg, 1,
+						     KVS_TOKENS_MAX);
 		return 0;
 	case KEY_P50:
-		o->p50 = (uint32_t)whole(st, "p50", arg, 1, KVS_TOKENS_MAX);
+		o->p50 = (uint32_t)kvs_arg_whole(st, "p50", arg, 1,
+						 KVS_TOKENS_MAX);
 		return 0;
 	case KEY_P99:
-		o->p99 = (uint32_t)whole(st, "p99", arg, 1, KVS_TOKENS_MAX);
+		o->p99 = (uint32_t)kvs_arg_whole(st, "p99", arg, 1,
+						 KVS_TOKENS_MAX);
 		return 0;
 	case KEY_RATE:
-		o->rate = number(st, "rate", arg, 0.0001, 100000);
+		o->rate = kvs_arg_number(st, "rate", arg, 0.0001, 100000);
 		return 0;
 	case KEY_TRACE:
 		o->trace = arg;
 		return 0;
 	case KEY_SPEED:
-		o->speed = number(st, "speed", arg, 0.001, 1000);
+		o->speed = kvs_arg_number(st, "speed", arg, 0.001, 1000);
 		return 0;
 	case KEY_ABORT:
-		o->abort = number(st, "abort", arg, 0, 0.99);
+		o->abort = kvs_arg_number(st, "abort", arg, 0, 0.99);
 		return 0;
 	case KEY_ACKS:
 		if (strcmp(arg, "lost") && strcmp(arg, "fast"))
@@ -281,7 +237,7 @@ static error_t parse_load(int key, char *arg, struct plan_opts *o,
 		o->acked = *arg == 'f';
 		return 0;
 	case KEY_HORIZON:
-		o->horizon = (double)duration(st, "horizon", arg) / 1e9;
+		o->horizon = (double)kvs_arg_time(st, "horizon", arg, 0) / 1e9;
 		if (o->horizon < 60)
 			argp_error(st, "--horizon %s: at least 1m", arg);
 		return 0;
@@ -295,24 +251,24 @@ static error_t parse_hold(int key, char *arg, struct plan_opts *o,
 {
 	switch (key) {
 	case KEY_HOLD:
-		o->s.hold_timeout = duration(st, "hold", arg);
+		o->s.hold_timeout = kvs_arg_time(st, "hold", arg, 0);
 		if (!o->s.hold_timeout)
 			argp_error(st, "--hold 0: no hold is not to be had");
 		return 0;
 	case KEY_PROPAGATION:
-		o->propagation = duration(st, "propagation", arg);
+		o->propagation = kvs_arg_time(st, "propagation", arg, 0);
 		return 0;
 	case KEY_REMAINING:
-		o->remaining = duration(st, "remaining", arg);
+		o->remaining = kvs_arg_time(st, "remaining", arg, 0);
 		return 0;
 	case KEY_CALL:
-		o->call = duration(st, "call-timeout", arg);
+		o->call = kvs_arg_time(st, "call-timeout", arg, 0);
 		return 0;
 	case KEY_HICACHE:
-		o->hicache = size(st, "hicache", arg, 0);
+		o->hicache = kvs_arg_size(st, "hicache", arg, 0);
 		return 0;
 	case KEY_RETRACTION:
-		o->retraction = number(st, "retraction", arg, 0, 10);
+		o->retraction = kvs_arg_number(st, "retraction", arg, 0, 10);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -326,35 +282,38 @@ static error_t parse_cluster(int key, char *arg, struct plan_opts *o,
 
 	switch (key) {
 	case KEY_PREFILLS:
-		s->prefills = (uint32_t)whole(st, "prefills", arg, 1, 100000);
+		s->prefills =
+			(uint32_t)kvs_arg_whole(st, "prefills", arg, 1, 100000);
 		return 0;
 	case KEY_PREFILL_RATE:
-		s->prefill_rate = number(st, "prefill-rate", arg, 1, 1e9);
+		s->prefill_rate =
+			kvs_arg_number(st, "prefill-rate", arg, 1, 1e9);
 		return 0;
 	case KEY_PREFILL_CHUNK:
-		s->prefill_chunk = (uint32_t)whole(st, "prefill-chunk", arg, 1,
-						   KVS_TOKENS_MAX);
+		s->prefill_chunk = (uint32_t)kvs_arg_whole(
+			st, "prefill-chunk", arg, 1, KVS_TOKENS_MAX);
 		return 0;
 	case KEY_LINK:
-		s->link_rate = size(st, "link", arg, 1000);
+		s->link_rate = kvs_arg_size(st, "link", arg, 1000);
 		return 0;
 	case KEY_NIC:
-		o->nic_rate = size(st, "nic", arg, 1000);
+		o->nic_rate = kvs_arg_size(st, "nic", arg, 1000);
 		return 0;
 	case KEY_H2D:
-		s->h2d_rate = size(st, "h2d", arg, 1000);
+		s->h2d_rate = kvs_arg_size(st, "h2d", arg, 1000);
 		return 0;
 	case KEY_RANKS:
-		o->ranks = (uint32_t)whole(st, "ranks", arg, 1, KVS_RANKS_MAX);
+		o->ranks = (uint32_t)kvs_arg_whole(st, "ranks", arg, 1,
+						   KVS_RANKS_MAX);
 		return 0;
 	case KEY_NODES:
-		o->nodes = (uint32_t)whole(st, "nodes", arg, 1, 32);
+		o->nodes = (uint32_t)kvs_arg_whole(st, "nodes", arg, 1, 32);
 		return 0;
 	case KEY_STEP:
-		s->step_base = duration(st, "step", arg);
+		s->step_base = kvs_arg_time(st, "step", arg, 0);
 		return 0;
 	case KEY_STEP_REQUEST:
-		s->step_request = duration(st, "step-request", arg);
+		s->step_request = kvs_arg_time(st, "step-request", arg, 0);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -449,8 +408,8 @@ int main(int argc, char **argv)
 		r = plan_write_ini(&p, a.ini, a.force, err, sizeof(err));
 	if (r) {
 		fprintf(stderr, "kvstage-plan: %s\n", err);
-		return r == -EINVAL || r == -ENOENT || r == -ERANGE ||
-				       r == -E2BIG || r == -EEXIST
+		return r == -EINVAL || r == -ERANGE || r == -E2BIG ||
+				       r == -EEXIST
 			       ? EXIT_USAGE
 			       : 1;
 	}

@@ -101,8 +101,8 @@ struct plan {
 
 /**
  * plan_make() - work it out
- * Return: 0; -EINVAL, -ENOENT, -ENODATA, -E2BIG, -ENOMEM with @err: what of
- * the options cannot be.
+ * Return: 0; -EINVAL, -E2BIG with @err: what of the options cannot be; -EIO,
+ * -ENOMEM with @err: what went wrong, with the trace for one.
  */
 int plan_make(const struct plan_opts *o, struct plan *ret, char *err,
 	      size_t errlen);

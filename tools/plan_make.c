@@ -103,7 +103,7 @@ static int plan_layout(struct plan_opts *o, struct kvs_layout **ret, char *err,
 	if (!r)
 		r = kvs_preset_layout(o->model, NULL, ret, err, errlen);
 	if (r)
-		return r;
+		return r == -ENOENT ? -EINVAL : r;
 	o->layers = 0;
 	o->replicated = false;
 	for (uint32_t b = 0; b < (*ret)->n_buffers; b++) {
@@ -198,6 +198,9 @@ static int plan_load(struct plan *p, char *err, size_t errlen)
 			 "--p50 %u --p99 %u --context %u --rate %g: lengths "
 			 "must not fall, and the rate must be above 0",
 			 o->p50, o->p99, o->context, o->rate);
+	/* whatever a file says or lacks, no option is wrong */
+	if (r && o->trace && r != -ENOMEM)
+		r = -EIO;
 	if (r)
 		return r;
 	r = kvs_serving_load_of(&t, o->s.page_size, o->trace ? o->speed : 1,

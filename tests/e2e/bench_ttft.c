@@ -362,6 +362,29 @@ static void test_real(void **state)
 	assert_true(drains(staged, "drained/copy_event") < 150);
 }
 
+/* They are killed, and begun again; what they had is lost, and no more. */
+static void test_real_crashes(void **state)
+{
+	(void)state;
+	bench("ttft --json --clock real --requests 400 --scale 30 --abort 0.1 "
+	      "--sender-crash 200 --modes staged,direct");
+	assert_int_equal(n_lines, 2);
+	for (size_t i = 0; i < n_lines; i++) {
+		assert_true(number(line[i], "sender_crashes") > 10);
+		assert_true(number(line[i], "failed") > 0);
+		assert_true(number(line[i], "failed") < 200);
+		assert_true(number(line[i], "unfinished") == 0);
+		assert_true(number(line[i], "completed") > 150);
+		assert_true(number(line[i], "byte_mismatches") == 0);
+	}
+	/* nobody answers for them */
+	assert_true(
+		drains(mode("staged"), "revoked/connection_torn_down") +
+			drains(mode("staged"), "revoked/receives_ended") +
+			drains(mode("staged"), "revoked/grant_invalidated") >
+		0);
+}
+
 static void in_dir(const char *dir, const char *name, char *buf, size_t len)
 {
 	snprintf(buf, len, "%s/%s", dir, name);
@@ -541,7 +564,9 @@ static void test_usage(void **state)
 		{ "--prefill-chunk 100", "--prefill-chunk" },
 		{ "--prefills 0", "--prefills" },
 		{ "--break else", "--break" },
-		{ "--clock real --sender-crash 1", "--sender-crash" },
+		{ "--abort 0.1,,0.2", "--abort" },
+		{ "--abort 0.1,", "--abort" },
+		{ "--modes staged,,ideal", "--modes" },
 	};
 	char args[128];
 
@@ -552,6 +577,10 @@ static void test_usage(void **state)
 		assert_non_null(strstr(err, bad[i][1]));
 		assert_string_equal(out, "");
 	}
+	/* an hour has a storm, the first minute has none */
+	assert_int_equal(run("ttft --storm --requests 200"), 1);
+	assert_non_null(strstr(err, "--storm: of 200 requests none"));
+	assert_string_equal(out, "");
 	assert_int_equal(run("ttft --trace /nowhere"), 1);
 	assert_non_null(strstr(err, "/nowhere"));
 	assert_int_equal(run("ttft --requests 200 --modes staged"), 0);
@@ -577,6 +606,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_interrupted),
 		cmocka_unit_test(test_report),
 		cmocka_unit_test(test_real),
+		cmocka_unit_test(test_real_crashes),
 	};
 	int r;
 

@@ -8,6 +8,7 @@
  *
  *   ttft_plan.c     who arrives when, who gives up when: of the seed alone
  *   ttft_prefill.c  a prefill instance: computes and pushes chunk by chunk
+ *   ttft_crash.c    when an instance dies
  *   ttft_decode.c   the decode engine: admission, device pages, batch, holds
  *   ttft_virtual.c  both and the daemon in one process under a virtual clock
  *   ttft_real.c     each in a process of its own, on loopback
@@ -193,7 +194,7 @@ struct ttft_rec {
 	uint64_t last; /* likewise */
 	uint32_t first_step; /* these two: numbers of steps */
 	uint32_t last_step;
-	enum ttft_end end;
+	_Atomic enum ttft_end end;
 };
 
 struct ttft_sample {

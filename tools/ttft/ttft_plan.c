@@ -62,6 +62,15 @@ static uint32_t choose(const uint64_t *free_at, uint32_t n)
 	return best;
 }
 
+/* Could it be one of those? */
+static bool stormy(const struct ttft_opts *o, const struct ttft_req *q)
+{
+	double at = (double)q->at * o->scale;
+
+	return q->prefill < TTFT_STORM_WRITERS && at >= TTFT_STORM_AT &&
+	       at < TTFT_STORM_AT + TTFT_STORM_FOR;
+}
+
 static void plan_request(const struct ttft_opts *o,
 			 const struct kvs_trace_request *t, struct kvs_rng *r,
 			 uint64_t *free_at, struct ttft_req *q)
@@ -80,8 +89,23 @@ static void plan_request(const struct ttft_opts *o,
 	q->where = draw_where(r, o->when);
 	q->ack = draw_ack(r, &o->acks);
 	q->storm = kvs_rng_double(r) < TTFT_STORM_SHARE && o->storm &&
-		   q->prefill < TTFT_STORM_WRITERS && q->at >= TTFT_STORM_AT &&
-		   q->at < TTFT_STORM_AT + TTFT_STORM_FOR;
+		   stormy(o, q);
+}
+
+/* A storm that nobody is in would pass for one that does no harm. */
+static int check_storm(const struct ttft_opts *o, const struct ttft_plan *p,
+		       char *err, size_t errlen)
+{
+	if (!o->storm)
+		return 0;
+	for (size_t i = 0; i < p->n; i++)
+		if (p->v[i].storm)
+			return 0;
+	snprintf(err, errlen,
+		 "--storm: of %zu requests none arrives in it, from minute 10 "
+		 "to 20 at this --speed: it takes more --requests",
+		 p->n);
+	return -EINVAL;
 }
 
 static int plan_crashes(const struct ttft_opts *o, struct ttft_plan *p)
@@ -93,7 +117,8 @@ static int plan_crashes(const struct ttft_opts *o, struct ttft_plan *p)
 
 	kvs_rng_init(&r, kvs_mix64(o->seed ^ 0x63726173));
 	while (mean > 0) {
-		at += -log(1 - kvs_rng_double(&r)) / mean * (double)HOUR;
+		at += -log(1 - kvs_rng_double(&r)) / mean * (double)HOUR /
+		      o->scale;
 		if (at > (double)p->span)
 			break;
 		if (p->n_crashes == cap) {
@@ -235,10 +260,12 @@ int ttft_plan(const struct ttft_opts *o, struct ttft_plan *ret, char *err,
 	}
 	r = plan_requests(o, &t, ret);
 	kvs_trace_fini(&t);
-	if (r) {
+	if (r)
 		snprintf(err, errlen, "no memory for the requests");
+	else
+		r = check_storm(o, ret, err, errlen);
+	if (r)
 		ttft_plan_free(ret);
-	}
 	return r;
 }
 

@@ -286,13 +286,24 @@ static int open_room(struct ttft_push *u)
 	return r;
 }
 
+/* A process that died had it, or it has ended meanwhile. */
+static bool is_lost(const struct ttft_push *u)
+{
+	struct ttft_rec *c = &u->f->r->rec[u->i];
+
+	return atomic_load(&c->granted) || c->end != TTFT_OPEN;
+}
+
 void ttft_prefill_turn(struct ttft_prefill *f)
 {
 	uint64_t t = since_start(f);
 	struct ttft_push *u, *tmp;
 
-	while (f->n_came < f->n_push && f->p->v[f->push[f->n_came].i].at <= t)
-		kvs_list_add_tail(&f->pending, &f->push[f->n_came++].node);
+	while (f->n_came < f->n_push && f->p->v[f->push[f->n_came].i].at <= t) {
+		u = &f->push[f->n_came++];
+		if (!is_lost(u))
+			kvs_list_add_tail(&f->pending, &u->node);
+	}
 	kvs_list_for_each_entry_safe(u, tmp, &f->pending, node) {
 		if (open_room(u))
 			continue;

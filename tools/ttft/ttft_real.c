@@ -16,6 +16,7 @@
 
 #include "kvstage/device.h"
 #include "tools/pattern.h"
+#include "tools/ttft/ttft_crash.h"
 #include "tools/ttft/ttft_decode.h"
 
 #define PATIENCE (30 * KVS_NSEC_PER_SEC) /* to come up */
@@ -31,8 +32,10 @@ struct real {
 	struct kvs_timerq timers;
 	struct kvs_layout *layout;
 	struct ttft_decode d;
-	pid_t pid[PROCESSES_MAX];
+	pid_t pid[PROCESSES_MAX]; /* 0: it is dead */
 	unsigned int n_pids;
+	unsigned int first_prefill; /* of ->pid */
+	struct ttft_crashes crashes;
 	unsigned char *scratch;
 };
 
@@ -49,7 +52,7 @@ static void nap(uint64_t ns)
 }
 
 /* 0 in the child. */
-static int start(struct real *w)
+static int start(pid_t *ret_pid)
 {
 	pid_t parent = getpid(), pid;
 
@@ -58,10 +61,12 @@ static int start(struct real *w)
 	if (pid < 0)
 		return -errno;
 	if (pid) {
-		w->pid[w->n_pids++] = pid;
+		*ret_pid = pid;
 		return 1;
 	}
-	if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent)
+	/* what the engine has open is not theirs: it would outlive it */
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent ||
+	    close_range(STDERR_FILENO + 1, ~0u, 0))
 		_exit(EXIT_FAILURE);
 	return 0;
 }
@@ -85,12 +90,13 @@ static int daemon_begin(struct real *w, enum ttft_rx rx)
 {
 	struct ttft_real_daemon *d = &w->sh->daemon[rx];
 	uint64_t until = now() + PATIENCE;
-	int r = start(w);
+	int r = start(&w->pid[w->n_pids]);
 
 	if (!r)
 		_exit(ttft_real_daemon(w->o, w->r, w->sh, rx));
 	if (r < 0)
 		return fail(w, r, "the daemon", NULL);
+	w->n_pids++;
 	while (!atomic_load(&d->state)) {
 		if (now() > until)
 			return fail(w, -ETIMEDOUT, "the daemon", NULL);
@@ -100,17 +106,48 @@ static int daemon_begin(struct real *w, enum ttft_rx rx)
 	return r < 0 ? fail(w, r, "the daemon", d->why) : 0;
 }
 
+static int prefill_begin(struct real *w, uint32_t i)
+{
+	int r = start(&w->pid[w->first_prefill + i]);
+
+	if (!r)
+		_exit(ttft_real_prefill(w->o, w->p, w->r, w->sh, i));
+	return r < 0 ? fail(w, r, "a prefill instance", NULL) : 0;
+}
+
+static void reap(pid_t *pid)
+{
+	while (*pid && waitpid(*pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	*pid = 0;
+}
+
+static void crash_down(void *arg, uint32_t i)
+{
+	struct real *w = arg;
+	pid_t *pid = &w->pid[w->first_prefill + i];
+
+	if (*pid)
+		(void)kill(*pid, SIGKILL);
+	reap(pid);
+}
+
+static int crash_up(void *arg, uint32_t i)
+{
+	return prefill_begin(arg, i);
+}
+
 static int prefills_begin(struct real *w)
 {
 	uint64_t until = now() + PATIENCE;
 	int r;
 
+	w->first_prefill = w->n_pids;
 	for (uint32_t i = 0; i < w->o->s.prefills; i++) {
-		r = start(w);
-		if (!r)
-			_exit(ttft_real_prefill(w->o, w->p, w->r, w->sh, i));
-		if (r < 0)
-			return fail(w, r, "a prefill instance", NULL);
+		r = prefill_begin(w, i);
+		if (r)
+			return r;
+		w->n_pids++;
 	}
 	while (atomic_load(&w->sh->n_ready) < w->o->s.prefills) {
 		if (atomic_load(&w->sh->failed))
@@ -125,12 +162,8 @@ static int prefills_begin(struct real *w)
 static void others_end(struct real *w)
 {
 	atomic_store(&w->sh->quit, true);
-	while (w->n_pids) {
-		pid_t pid = w->pid[--w->n_pids];
-
-		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-			;
-	}
+	while (w->n_pids)
+		reap(&w->pid[--w->n_pids]);
 }
 
 /* ---- the engine ---------------------------------------------------------- */
@@ -280,12 +313,28 @@ static int loop(struct real *w)
 {
 	struct ttft_decode *d = &w->d;
 	uint64_t held_until = 0;
+	int r;
 
 	d->start = now() + 10 * KVS_NSEC_PER_MSEC;
 	atomic_store(&w->sh->start, d->start);
 	nap(10 * KVS_NSEC_PER_MSEC);
 	ttft_decode_begin(d);
+	w->crashes = (struct ttft_crashes){
+		.o = w->o,
+		.p = w->p,
+		.clock = &kvs_clock_real,
+		.timers = &w->timers,
+		.start = d->start,
+		.down = crash_down,
+		.up = crash_up,
+		.arg = w,
+	};
+	r = ttft_crashes_begin(&w->crashes);
+	if (r)
+		return fail(w, r, "crashes", NULL);
 	while (!stopped(w)) {
+		if (w->crashes.err)
+			return w->crashes.err;
 		if (atomic_load(&w->sh->failed))
 			return fail(w, -EIO, "a prefill instance", w->sh->why);
 		(void)kvs_timerq_run(d->timers, now());

@@ -214,40 +214,26 @@ static void way_kill(struct ttft_world *w, struct ttft_way *v)
 	*t = NULL;
 }
 
-static void crash_due(struct kvs_timer *t)
+static void crash_down(void *arg, uint32_t i)
 {
-	struct ttft_world *w = kvs_container_of(t, struct ttft_world, crash);
-	uint64_t now = w->clock.t;
-	uint64_t next = KVS_TIME_NEVER;
+	struct ttft_world *w = arg;
+	struct ttft_prefill *f = &w->prefill[i];
 
-	for (uint32_t i = 0; i < w->o->s.prefills; i++) {
-		if (!w->back_at[i] || w->back_at[i] > now)
-			continue;
-		w->back_at[i] = 0;
-		w->lives[i]++;
-		for (int x = 0; x < TTFT_RX && !w->err; x++)
-			w->err = way_begin(w, &w->prefill[i].way[x]);
-	}
-	while (w->next_crash < w->p->n_crashes &&
-	       w->d.start + w->p->crash[w->next_crash].at <= now) {
-		uint32_t i = w->p->crash[w->next_crash++].prefill;
-		struct ttft_prefill *f = &w->prefill[i];
+	/* callbacks of what goes down find nothing */
+	ttft_prefill_crash(f);
+	for (int x = 0; x < TTFT_RX; x++)
+		way_kill(w, &f->way[x]);
+}
 
-		if (w->back_at[i])
-			continue;
-		/* callbacks of what goes down find nothing */
-		ttft_prefill_crash(f);
-		for (int x = 0; x < TTFT_RX; x++)
-			way_kill(w, &f->way[x]);
-		w->back_at[i] = now + TTFT_CRASH_DOWN;
-	}
-	if (w->next_crash < w->p->n_crashes)
-		next = w->d.start + w->p->crash[w->next_crash].at;
-	for (uint32_t i = 0; i < w->o->s.prefills; i++)
-		if (w->back_at[i] && w->back_at[i] < next)
-			next = w->back_at[i];
-	if (next != KVS_TIME_NEVER)
-		(void)kvs_timer_set(&w->timers, t, next);
+static int crash_up(void *arg, uint32_t i)
+{
+	struct ttft_world *w = arg;
+	int r = 0;
+
+	w->lives[i]++;
+	for (int x = 0; x < TTFT_RX && !r; x++)
+		r = way_begin(w, &w->prefill[i].way[x]);
+	return r;
 }
 
 /* ---- who goes next ------------------------------------------------------- */
@@ -386,7 +372,7 @@ static int go(struct ttft_world *w, bool (*over)(struct ttft_world *w),
 {
 	uint64_t next;
 
-	while (!over(w) && !w->err) {
+	while (!over(w) && !w->crashes.err) {
 		next = round_of_all(w);
 		if (stopped(w))
 			return 0;
@@ -398,7 +384,7 @@ static int go(struct ttft_world *w, bool (*over)(struct ttft_world *w),
 			return -ETIMEDOUT;
 		kvs_vclock_advance(&w->clock, next - w->clock.t);
 	}
-	return w->err;
+	return w->crashes.err;
 }
 
 static bool attached(struct ttft_world *w)
@@ -494,10 +480,8 @@ static int world_open(struct ttft_world *w)
 	w->prefill = calloc(n, sizeof(*w->prefill));
 	w->prefill_t = calloc((size_t)n * TTFT_RX, sizeof(*w->prefill_t));
 	w->lives = calloc(n, sizeof(*w->lives));
-	w->back_at = calloc(n, sizeof(*w->back_at));
 	w->source = calloc(w->layout->n_buffers, sizeof(*w->source));
-	if (!w->prefill || !w->prefill_t || !w->lives || !w->back_at ||
-	    !w->source)
+	if (!w->prefill || !w->prefill_t || !w->lives || !w->source)
 		return fail(w, -ENOMEM, "the world");
 	r = source_open(w);
 	if (r)
@@ -599,13 +583,13 @@ static void world_close(struct ttft_world *w)
 		ttft_port_free(&w->daemon[x]);
 		free(w->d.buffers[x]);
 	}
+	ttft_crashes_end(&w->crashes);
 	kvs_fabric_destroy(w->net);
 	kvs_timerq_fini(&w->timers);
 	kvs_random_use(NULL, NULL);
 	free(w->prefill);
 	free(w->prefill_t);
 	free(w->lives);
-	free(w->back_at);
 	for (uint32_t b = 0; w->source && b < w->layout->n_buffers; b++)
 		(void)munmap(w->source[b], source_size(w, b));
 	free(w->source);
@@ -637,10 +621,19 @@ static int run(struct ttft_world *w)
 	w->d.start = w->clock.t;
 	for (uint32_t i = 0; i < w->o->s.prefills; i++)
 		w->prefill[i].start = w->clock.t;
-	kvs_timer_init(&w->crash, crash_due);
-	if (w->p->n_crashes)
-		(void)kvs_timer_set(&w->timers, &w->crash,
-				    w->d.start + w->p->crash[0].at);
+	w->crashes = (struct ttft_crashes){
+		.o = w->o,
+		.p = w->p,
+		.clock = &w->clock.clk,
+		.timers = &w->timers,
+		.start = w->d.start,
+		.down = crash_down,
+		.up = crash_up,
+		.arg = w,
+	};
+	r = ttft_crashes_begin(&w->crashes);
+	if (r)
+		return fail(w, r, "crashes");
 	ttft_decode_begin(&w->d);
 	until = w->clock.t + 4 * w->p->span + OVERTIME;
 	r = go(w, all_over, until);

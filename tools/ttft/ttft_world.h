@@ -19,6 +19,7 @@
 #include "pipeline/front.h"
 #include "pipeline/node.h"
 #include "rdma/loop.h"
+#include "tools/ttft/ttft_crash.h"
 #include "tools/ttft/ttft_decode.h"
 #include "tools/ttft/ttft_prefill.h"
 
@@ -57,14 +58,11 @@ struct ttft_world {
 	struct ttft_prefill *prefill;
 	struct kvs_transport **prefill_t; /* [prefill * TTFT_RX + rx] */
 	unsigned int *lives; /* of each prefill instance */
-	uint64_t *back_at; /* ns; it is down until then; 0: up */
 	void **source; /* buffers of an instance: zeros */
 	struct ttft_decode d;
-	size_t next_crash;
-	struct kvs_timer crash;
+	struct ttft_crashes crashes;
 	bool up; /* all of it */
 	bool engine_turn; /* something happened for it */
-	int err;
 };
 
 /* ttft_port.c */
