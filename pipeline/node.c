@@ -21,6 +21,7 @@ struct kvs_data_conn {
 	struct kvs_node *n;
 	struct kvs_conn *c;
 	uint64_t session;
+	uint64_t bit; /* among those of its session */
 	bool receiving; /* payload() was answered, payload_done() not here */
 	bool stop; /* to be stopped at the end of the turn */
 	bool close; /* to be closed at the end of the turn */
@@ -47,6 +48,18 @@ bool kvs_node_has_conns(const struct kvs_node *n, uint64_t session)
 		if (dc->session == session)
 			return true;
 	return false;
+}
+
+/* The last one is that of all that are too many. */
+static uint64_t free_bit(const struct kvs_node *n, uint64_t session)
+{
+	const struct kvs_data_conn *dc;
+	uint64_t used = 0;
+
+	kvs_list_for_each_entry(dc, &n->conns, node)
+		if (dc->session == session)
+			used |= dc->bit;
+	return ~used ? ~used & -~used : 1ULL << 63;
 }
 
 static void node_close_session(void *arg, uint64_t session, int err,
@@ -80,8 +93,8 @@ static int data_frame(struct kvs_conn *c, const struct kvs_frame *f)
 	if (kvs_wire_decode(f, kvs_get32(f->len), n->scratch, &m, &reason))
 		return data_violation(dc, kvs_proto_error_of(reason), reason);
 	if (m.type == KVS_WIRE_CHUNK_DONE)
-		return kvs_worker_written(n->worker, dc->session, &m.chunk,
-					  &why);
+		return kvs_worker_written(n->worker, dc->session, dc->bit,
+					  &m.chunk, &why);
 	if (m.type != KVS_WIRE_KEEPALIVE)
 		return data_violation(dc, KVS_PROTO_ORDER,
 				      "unexpected frame on a data connection");
@@ -125,6 +138,19 @@ static int data_payload_done(struct kvs_conn *c, struct kvs_rx *rx, int status)
 	return 0;
 }
 
+/* Whose rooms it is that a broken one ends, see kvs_worker_conn_lost(). */
+static uint64_t lost_bit(const struct kvs_data_conn *dc)
+{
+	const struct kvs_data_conn *other;
+
+	if (dc->n->key_per_conn)
+		return KVS_CONN_ALL;
+	kvs_list_for_each_entry(other, &dc->n->conns, node)
+		if (other != dc && other->session == dc->session)
+			return dc->bit;
+	return KVS_CONN_ALL;
+}
+
 static void data_closed(struct kvs_conn *c, int err)
 {
 	struct kvs_data_conn *dc = kvs_conn_user(c);
@@ -137,7 +163,8 @@ static void data_closed(struct kvs_conn *c, int err)
 		node_close_session(dc->n, dc->session, err,
 				   "broken frame on a data connection");
 	else if (err && err != -ESHUTDOWN && !dc->closing)
-		kvs_worker_conn_lost(dc->n->worker, dc->session, err);
+		kvs_worker_conn_lost(dc->n->worker, dc->session, lost_bit(dc),
+				     err);
 	kvs_list_del(&dc->node);
 	dc->n->n_conns--;
 	free(dc);
@@ -191,6 +218,7 @@ int kvs_node_adopt_here(struct kvs_node *n, int fd, uint64_t session,
 		return -ENOMEM;
 	dc->n = n;
 	dc->session = session;
+	dc->bit = free_bit(n, session);
 	ret = kvs_transport_adopt(n->transport, fd, KVS_CONN_DATA, &data_ops,
 				  dc, &dc->c);
 	if (ret) {

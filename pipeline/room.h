@@ -109,6 +109,7 @@ struct kvs_room_rank {
 	uint32_t n_layers;
 	uint64_t expected; /* bytes, from the engine's admit */
 	uint64_t received; /* bytes placed */
+	uint64_t conns; /* one-sided: bits of those it said to have used */
 	struct kvs_digest_map map; /* only with a digest */
 	struct kvs_digest digest; /* of what was placed */
 	uint32_t sent_digest; /* from LAST */

@@ -14,6 +14,7 @@
 #define KVS_SEND_SLOTS_DEFAULT 2
 #define KVS_SEND_WINDOW_DEFAULT (64ULL << 20)
 #define KVS_SEND_CHUNK_DEFAULT (16ULL << 20)
+#define KVS_SEND_STRIPE_DEFAULT (64ULL << 20)
 #define KVS_SEND_CONNECT_DEFAULT (10 * KVS_NSEC_PER_SEC)
 #define KVS_SEND_OPEN_DEFAULT (60 * KVS_NSEC_PER_SEC)
 #define KVS_SEND_PAST_CLEAN 4096
@@ -253,7 +254,11 @@ static int copy_opts(struct kvs_sender *s, const struct kvs_sender_opts *o)
 		s->max_batch = o->max_batch_bytes;
 		s->call_timeout = o->call_timeout;
 	}
-	if (o->size >= sizeof(*o) && o->key_file) {
+	s->stripe_min = KVS_SEND_STRIPE_DEFAULT;
+	if (o->size >= sizeof(*o))
+		s->stripe_min = or_default(o->stripe_min, s->stripe_min);
+	if (o->size >= offsetof(struct kvs_sender_opts, stripe_min) &&
+	    o->key_file) {
 		s->key_file = strdup(o->key_file);
 		if (!s->key_file)
 			return -ENOMEM;

@@ -324,6 +324,21 @@ static struct kvs_send_slot *pick(struct kvs_send_worker *w)
 	return best;
 }
 
+/*
+ * A queue pair goes with the first write that is refused on it, or is given up,
+ * and takes with it the rooms that have bytes there. So a room has one, unless
+ * it is too large for one.
+ */
+static struct kvs_send_slot *slot_for(struct kvs_send_worker *w,
+				      struct kvs_send_room *r)
+{
+	if (r->striped)
+		return pick(w);
+	if (!r->home || r->home->state != KVS_SEND_SLOT_READY)
+		r->home = pick(w);
+	return r->home;
+}
+
 /* Nothing of it is with the transport any more. */
 static void chunk_take_back(struct kvs_send_chunk *k)
 {
@@ -504,10 +519,10 @@ static bool push_one(struct kvs_send_worker *w)
 
 	if (kvs_list_empty(&w->run) || !window_open(w))
 		return false;
-	sl = pick(w);
+	r = kvs_list_first(&w->run, struct kvs_send_room, run_node);
+	sl = slot_for(w, r);
 	if (!sl)
 		return false;
-	r = kvs_list_first(&w->run, struct kvs_send_room, run_node);
 	j = kvs_list_first(&r->jobs, struct kvs_send_job, node);
 	map.chunk_max = chunk_max(r);
 	map.extent_pages = r->extent_pages;

@@ -229,6 +229,8 @@ struct kvs_send_room {
 	struct kvs_list run_node; /* in its worker's list: has work to cut */
 	struct kvs_send_worker *worker;
 	uint64_t used; /* bit of each slot of the worker that carried bytes */
+	struct kvs_send_slot *home; /* where all of it goes; NULL: not chosen */
+	bool striped; /* it has none: over all slots */
 	uint64_t bytes; /* completed */
 	uint64_t inflight; /* bytes outstanding */
 	uint64_t batch_max; /* most of them; not 0 */
@@ -328,6 +330,7 @@ struct kvs_sender {
 	unsigned int slots; /* data connections to a worker */
 	uint64_t window; /* bytes */
 	uint64_t chunk_max; /* bytes */
+	uint64_t stripe_min; /* bytes */
 	uint64_t connect_timeout; /* ns */
 	uint64_t open_timeout; /* ns */
 	uint64_t max_batch; /* bytes of a room; 0: the daemon's */

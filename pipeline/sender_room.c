@@ -7,6 +7,7 @@
 #include "lib/log.h"
 #include "lib/rng.h"
 #include "lib/rule.h"
+#include "pipeline/layout.h"
 #include "pipeline/room.h"
 #include "pipeline/sender_internal.h"
 #include "pipeline/wire_text.h"
@@ -252,6 +253,23 @@ static uint64_t smaller(uint64_t a, uint64_t b, uint64_t neither)
 	return a < b ? a : b;
 }
 
+/* Bytes of its pages that this rank sends. */
+static uint64_t page_bytes(const struct kvs_send_room *r)
+{
+	const struct kvs_layout *l = r->s->layout;
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < l->n_buffers; i++) {
+		const struct kvs_layer_buffer *b = &l->buffers[i];
+
+		if (kvs_buffer_kind_is_paged(b->kind) &&
+		    b->layer >= r->first_layer &&
+		    b->layer - r->first_layer < r->n_layers)
+			bytes += (uint64_t)b->item_len * r->pages;
+	}
+	return bytes;
+}
+
 static void take_grant(struct kvs_send_room *r, const struct kvs_msg_grant *g)
 {
 	struct kvs_sender *s = r->s;
@@ -299,6 +317,8 @@ static void take_grant(struct kvs_send_room *r, const struct kvs_msg_grant *g)
 				   true);
 		return;
 	}
+	/* what TCP loses its receiver knows to the byte */
+	r->striped = !s->one_sided || page_bytes(r) >= s->stripe_min;
 	r->state = KVS_SEND_GRANTED;
 	r->text[0] = '\0';
 	if (!kvs_list_empty(&r->jobs))

@@ -206,7 +206,8 @@ void kvs_worker_session_lost(struct kvs_worker *w, uint64_t id, int err,
 	free(s);
 }
 
-void kvs_worker_conn_lost(struct kvs_worker *w, uint64_t session, int err)
+void kvs_worker_conn_lost(struct kvs_worker *w, uint64_t session, uint64_t conn,
+			  int err)
 {
 	struct kvs_worker_session *s = worker_session(w, session);
 	struct kvs_room_rank *k;
@@ -215,7 +216,10 @@ void kvs_worker_conn_lost(struct kvs_worker *w, uint64_t session, int err)
 		return;
 	kvs_list_for_each_entry(k, &s->ranks, session_node)
 		if (k->room->state == KVS_ROOM_RECEIVING &&
-		    k->received < k->expected && KVS_RULE(R7, CONN_LOST))
+		    k->received < k->expected &&
+		    (!s->one_sided || conn == KVS_CONN_ALL ||
+		     k->conns & conn) &&
+		    KVS_RULE(R7, CONN_LOST))
 			kvs_room_fail(k->room, KVS_CAUSE_PEER_LOST, -err,
 				      "rank %u: a data connection broke",
 				      k->rank);

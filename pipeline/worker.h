@@ -171,12 +171,19 @@ void kvs_worker_session_lost(struct kvs_worker *w, uint64_t id, int err,
 			     const char *why);
 /**
  * kvs_worker_conn_lost() - a data connection of a session broke
+ * @conn: its bit, as kvs_worker_written() has it; KVS_CONN_ALL: it was the last
+ *        one, or keys went with it
  *
  * Not closed in order between two frames: bytes that the sender counts as
- * sent may be lost, and nobody knows of which room. Its rooms that lack bytes
- * of this rank fail.
+ * sent may be lost, and nobody here knows of which room. The session's rooms
+ * that lack bytes of its rank fail. Of a one-sided rank those do that it has
+ * told of writes to over this one: it has others, and where something of
+ * another room was under way on this one, that send has failed, which is for
+ * the rank to say (R5).
  */
-void kvs_worker_conn_lost(struct kvs_worker *w, uint64_t session, int err);
+#define KVS_CONN_ALL UINT64_MAX
+void kvs_worker_conn_lost(struct kvs_worker *w, uint64_t session, uint64_t conn,
+			  int err);
 
 /* Always answers through to_engine(). */
 void kvs_worker_admit(struct kvs_worker *w, const struct kvs_room_request *q);
@@ -222,12 +229,14 @@ void kvs_worker_receive_end(struct kvs_worker *w, struct kvs_receive *rx,
 
 /**
  * kvs_worker_written() - a one-sided rank says that it wrote a range
+ * @conn: a bit for each data connection of the session that is alive; the one
+ *        that this came over
  * @ret_reason: what was violated
  *
  * Counted as its word only: see R9.
  * Return: 0; -EPROTO, the session has been closed.
  */
-int kvs_worker_written(struct kvs_worker *w, uint64_t session,
+int kvs_worker_written(struct kvs_worker *w, uint64_t session, uint64_t conn,
 		       const struct kvs_msg_chunk *m,
 		       enum kvs_proto_error *ret_reason);
 /* Answer to grant_open(): 0, with a key for each extent; or -errno. */

@@ -192,7 +192,7 @@ static void chunk_late(struct kvs_worker *w, uint64_t generation, uint32_t rank)
 		kvs_hist_record(&w->stats.abort_remaining, ns);
 }
 
-int kvs_worker_written(struct kvs_worker *w, uint64_t session,
+int kvs_worker_written(struct kvs_worker *w, uint64_t session, uint64_t conn,
 		       const struct kvs_msg_chunk *m,
 		       enum kvs_proto_error *ret_reason)
 {
@@ -201,10 +201,12 @@ int kvs_worker_written(struct kvs_worker *w, uint64_t session,
 	int ret;
 
 	ret = chunk_claim(w, session, m, true, &k, &off, &stream, ret_reason);
-	if (k)
+	if (k) {
+		k->conns |= conn;
 		kvs_room_placed(k->room, k, m->len);
-	else if (!ret)
+	} else if (!ret) {
 		chunk_late(w, m->generation, m->rank);
+	}
 	return ret;
 }
 

@@ -129,6 +129,7 @@ static int connect_daemon(struct rank *k)
 		.buffer_len = k->len,
 		.data_connections = o->connections,
 		.chunk_max = o->size,
+		.stripe_min = 1,
 		.ops = &ops,
 		.transport = "verbs",
 		.rdma_device = o->device,

@@ -35,6 +35,7 @@ enum {
 	KEY_CHUNK_TOKENS,
 	KEY_CONCURRENCY,
 	KEY_DATA_CONNECTIONS,
+	KEY_STRIPE_MIN,
 	KEY_FILE,
 	KEY_POOL_SIZE,
 	KEY_OPEN_TIMEOUT,
@@ -60,6 +61,10 @@ static const struct argp_option send_options[] = {
 	  "Rooms open at a time (default 16)", 0 },
 	{ "data-connections", KEY_DATA_CONNECTIONS, "D", 0,
 	  "To each worker of the daemon (default 2)", 0 },
+	{ "stripe-min", KEY_STRIPE_MIN, "SIZE", 0,
+	  "Bytes of a room from which on it is sent over all of them, where "
+	  "that is RDMA (default 64M)",
+	  0 },
 	{ "file", KEY_FILE, "FILE", 0,
 	  "Send these bytes, over and over, instead of the pattern", 0 },
 	{ "pool-size", KEY_POOL_SIZE, "SIZE", 0,
@@ -171,6 +176,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case KEY_DATA_CONNECTIONS:
 		a->run.data_connections =
 			(uint32_t)number(state, "data-connections", arg, 1, 64);
+		return 0;
+	case KEY_STRIPE_MIN:
+		if (kvs_parse_size(arg, &a->run.stripe_min) ||
+		    !a->run.stripe_min)
+			argp_error(state, "--stripe-min: %s is not a size",
+				   arg);
 		return 0;
 	case KEY_FILE:
 		a->run.file = arg;

@@ -28,6 +28,8 @@
  * @chunk_tokens: computed at a time
  * @concurrency: rooms open at most
  * @data_connections: to each daemon worker; 0: the sender's default
+ * @stripe_min: bytes of a room from which on it uses all of them over RDMA; 0:
+ *              the sender's default
  * @pool: bytes of source pages
  * @file: payload; NULL: the pattern
  * @open_timeout: ns a room waits for its grant
@@ -52,6 +54,7 @@ struct kvs_send_run_opts {
 	uint32_t chunk_tokens;
 	uint32_t concurrency;
 	uint32_t data_connections;
+	uint64_t stripe_min;
 	uint64_t pool;
 	const char *file;
 	uint64_t open_timeout;

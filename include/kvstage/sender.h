@@ -85,6 +85,10 @@ struct kvs_send_ops {
  *            key is used; kvstaged(8)); read again for each connection, so
  *            that a new key is taken up. NULL: none, and a daemon that asks
  *            for a key is an error. With one, so is a daemon that does not.
+ * @stripe_min: bytes of a room's pages, of this rank, from which on its chunks
+ *              go over all data connections of RDMA; those of a smaller one go
+ *              over one, so that the loss of another is no affair of it. 0:
+ *              64 MiB; 1: all rooms over all. TCP always takes all.
  */
 struct kvs_sender_opts {
 	size_t size;
@@ -108,6 +112,7 @@ struct kvs_sender_opts {
 	const char *rdma_device;
 	const char *rdma_gid_index;
 	const char *key_file;
+	uint64_t stripe_min;
 };
 
 /**

@@ -54,7 +54,7 @@ static void session_lost(void)
 
 static void connection_lost(void)
 {
-	kvs_worker_conn_lost(g.w, 101, -EPIPE);
+	kvs_worker_conn_lost(g.w, 101, 1, -EPIPE);
 }
 
 static void receive_failed(void)

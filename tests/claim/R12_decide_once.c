@@ -40,7 +40,7 @@ static void lost_sender(void)
 
 static void lost_connection(void)
 {
-	kvs_worker_conn_lost(g.w, 100, -EPIPE);
+	kvs_worker_conn_lost(g.w, 100, 1, -EPIPE);
 }
 
 static void shutdown_begins(void)

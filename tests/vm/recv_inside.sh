@@ -37,7 +37,7 @@ then
 	fail "it does not say that there is no ib_write_bw"
 fi
 # Small rooms and short runs: this machine is emulated, and may be loaded.
-recv --size 1M --connections 1 --seconds 1 --repeats 5 --pool 16M
+recv --size 1M --connections 1 --seconds 1 --repeats 5 --pool 32M
 sed -n 's/.*"ratio": \([0-9.]*\).*/ratio to ib_write_bw: \1/p' "$dir/out"
 recv --size 256K --connections 2 --seconds 0.3 --repeats 1 --pool 8M \
 	--item-len 4K --checksum crc32c

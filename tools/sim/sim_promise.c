@@ -104,6 +104,19 @@ static void tx_done(struct kvs_conn *c, struct kvs_tx *tx, int status)
 	chunk_done(c, tx, status);
 }
 
+/* One room, one queue pair, unless it is large. */
+static void check_home(const struct kvs_send_chunk *k)
+{
+	const struct kvs_send_slot *sl = k->slot->w->slot;
+
+	for (unsigned int i = 0; i < KVS_SEND_SLOTS_MAX; i++)
+		if (!k->room->striped && i != k->slot->index &&
+		    k->room->used & 1ULL << i &&
+		    sl[i].state == KVS_SEND_SLOT_READY)
+			sim_fail(sim_now, "a small room went over two data "
+					  "connections");
+}
+
 /* All of them come from senders. */
 REAL(int, kvs_conn_write, struct kvs_conn *c, struct kvs_tx *tx);
 int __wrap_kvs_conn_write(struct kvs_conn *c, struct kvs_tx *tx)
@@ -113,6 +126,7 @@ int __wrap_kvs_conn_write(struct kvs_conn *c, struct kvs_tx *tx)
 	struct sim_rank *rank = NULL;
 	int ret;
 
+	check_home(k);
 	chunk_done = tx->done;
 	tx->done = tx_done;
 	for (unsigned int i = 0; i < SIM_RANKS; i++)

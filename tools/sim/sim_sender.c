@@ -390,6 +390,7 @@ void sim_rank_begin(struct sim_rank *k)
 		.data_connections = (unsigned int)sim_between(w, 1, 3),
 		.window = sim_between(w, 1, 3000),
 		.chunk_max = sim_between(w, 16, 1500),
+		.stripe_min = sim_between(w, 1, 20000),
 		.connect_timeout = 500 * SIM_MS,
 		.ops = &send_ops,
 		.open_timeout = w->plan.clean ? 10 * KVS_NSEC_PER_SEC

@@ -399,20 +399,21 @@ void __wrap_kvs_worker_session_lost(struct kvs_worker *w, uint64_t id, int err,
 }
 
 REAL(void, kvs_worker_conn_lost, struct kvs_worker *w, uint64_t session,
-     int err);
+     uint64_t conn, int err);
 void __wrap_kvs_worker_conn_lost(struct kvs_worker *w, uint64_t session,
-				 int err)
+				 uint64_t conn, int err)
 {
 	struct kvs_worker_session *s = kvs_u64map_get(&w->sessions, session);
 	const struct kvs_room_rank *k;
 
 	seen_session(w, session, SIM_EV_CONN_LOST);
-	__real_kvs_worker_conn_lost(w, session, err);
+	__real_kvs_worker_conn_lost(w, session, conn, err);
 	if (!s)
 		return;
 	kvs_list_for_each_entry(k, &s->ranks, session_node)
 		if (k->room->state == KVS_ROOM_RECEIVING &&
-		    k->received < k->expected)
+		    k->received < k->expected &&
+		    (!s->one_sided || conn == KVS_CONN_ALL || k->conns & conn))
 			sim_fail(sim_now, "R7: a broken data connection did "
 					  "not end its room");
 }
@@ -453,13 +454,14 @@ void __wrap_kvs_worker_receive_end(struct kvs_worker *w, struct kvs_receive *rx,
 }
 
 REAL(int, kvs_worker_written, struct kvs_worker *w, uint64_t session,
-     const struct kvs_msg_chunk *m, enum kvs_proto_error *ret_reason);
+     uint64_t conn, const struct kvs_msg_chunk *m,
+     enum kvs_proto_error *ret_reason);
 int __wrap_kvs_worker_written(struct kvs_worker *w, uint64_t session,
-			      const struct kvs_msg_chunk *m,
+			      uint64_t conn, const struct kvs_msg_chunk *m,
 			      enum kvs_proto_error *ret_reason)
 {
 	seen(sim_room_of(w, m->generation), SIM_EV_WRITTEN);
-	return __real_kvs_worker_written(w, session, m, ret_reason);
+	return __real_kvs_worker_written(w, session, conn, m, ret_reason);
 }
 
 /* ---- grants -------------------------------------------------------------- */

@@ -6,6 +6,9 @@
  *  - READY with every byte, by one to three ranks;
  *  - a write that comes after an aborted room's memory is free changes no byte
  *    of it, and costs its writer the connection, not other peers' rooms;
+ *  - a rank with several queue pairs loses one with each room whose writer does
+ *    not stop, as often as that happens, and the rooms on it; its rooms on
+ *    others go on, byte by byte;
  *  - where a registration cannot be taken back, the connections go, flushes or
  *    not; where a queue pair cannot be destroyed either, the memory is
  *    quarantined until it can (kvcache-ai/Mooncake#1903, ai-dynamo/nixl#2044,
@@ -416,11 +419,142 @@ static void pool_or_none(void **state)
 	}
 }
 
+/* As its upper layer would: each side takes it for lost. */
+static void break_conn(void)
+{
+	kvs_conn_close(g.w[0].c, -EIO, false);
+	os_run(&g, 4 * STEP);
+	assert_null(g.w[0].c);
+}
+
+static void lost(unsigned int slot)
+{
+	assert_int_equal(os_status(&g, slot), KVS_STATUS_FAILED);
+	assert_int_equal(os_errno(&g, slot), ECONNRESET);
+}
+
+static void queue_pairs_lost(void **state)
+{
+	struct kvs_conn *other;
+
+	(void)state;
+	/* the last one, and one that a room's keys are bound to: whatever was
+	 * told */
+	for (unsigned int i = 0; i < 2; i++) {
+		begin("mlx5_core", kinds[i], 1);
+		os_admit(&g, 1, 1, 8);
+		if (kinds[i] == KVS_VERBS_GRANT_WINDOW)
+			os_connect(&g, 0);
+		break_conn();
+		lost(1);
+		end(false);
+	}
+	/* of several: 1 was told of over it, 2 over both, 3 over the other one,
+	 * 4 not at all */
+	begin("mlx5_core", KVS_VERBS_GRANT_MR, 1);
+	for (unsigned int slot = 1; slot <= 4; slot++)
+		os_admit(&g, slot, slot, 8);
+	os_write(&g, 2, 0, 0, 0, 5);
+	os_write(&g, 3, 0, 0, 0, 5);
+	os_run(&g, 0);
+	other = g.w[0].c;
+	os_connect(&g, 0);
+	os_write(&g, 1, 0, 0, 0, 5);
+	os_write(&g, 2, 0, 0, 1, 5);
+	os_run(&g, 0);
+	break_conn();
+	lost(1);
+	lost(2);
+	assert_int_equal(os_status(&g, 3), KVS_STATUS_RECEIVING);
+	assert_int_equal(os_status(&g, 4), KVS_STATUS_RECEIVING);
+	/* its bit is free again, and says nothing of rooms before */
+	os_connect(&g, 0);
+	break_conn();
+	g.w[0].c = other;
+	receive(3, 1);
+	receive(4, 1);
+	end(false);
+}
+
+/* What is written over both lands where it belongs. */
+static void striped(void **state)
+{
+	struct kvs_conn *conn[2];
+
+	(void)state;
+	begin("mlx5_core", KVS_VERBS_GRANT_MR, 1);
+	os_admit(&g, 1, 1, PAGES - 3);
+	conn[0] = g.w[0].c;
+	os_connect(&g, 0);
+	conn[1] = g.w[0].c;
+	for (unsigned int p = 0; p < PAGES - 3; p++) {
+		for (unsigned int b = 0; b < OS_BUFFERS; b++) {
+			g.w[0].c = conn[(p * OS_BUFFERS + b) % 3 % 2];
+			os_write(&g, 1, 0, b, p, 5);
+		}
+	}
+	os_run(&g, 0);
+	os_last(&g, 1, 0);
+	os_run(&g, 2 * STEP);
+	assert_int_equal(os_status(&g, 1), KVS_STATUS_READY);
+	assert_int_equal(os_wrong(&g, 1, 5), 0);
+	os_packet(&g, 1, KVS_PACKET_COMMIT);
+	os_packet(&g, 1, KVS_PACKET_COMMITTED);
+	end(false);
+}
+
+static void abusive_rooms(void **state)
+{
+	struct kvs_verbs_counts n;
+	struct kvs_conn *other;
+	struct fv_flight *f;
+
+	(void)state;
+	begin("mlx5_core", KVS_VERBS_GRANT_MR, 1);
+	os_admit(&g, 1, 1, 8);
+	os_admit(&g, 2, 2, 8);
+	os_write(&g, 1, 0, 0, 0, 5);
+	os_run(&g, 0);
+	other = g.w[0].c;
+	for (unsigned int i = 0; i < 3; i++) {
+		unsigned int near = 3 + 2 * i, bad = 4 + 2 * i;
+
+		os_connect(&g, 0);
+		os_admit(&g, near, near, 8);
+		os_admit(&g, bad, bad, 8);
+		os_write(&g, near, 0, 0, 0, 5);
+		os_run(&g, 0);
+		g.w[0].acks = false;
+		f = abort_in_flight(bad);
+		os_run(&g, g.n.settings.hold_timeout + 4 * STEP);
+		assert_int_equal(os_bytes(&g, KVS_EXTENT_HELD), 0);
+		assert_int_equal(os_status(&g, near), KVS_STATUS_RECEIVING);
+		g.w[0].acks = true;
+		look(copy);
+		assert_true(fv_land(f, UINT64_MAX) < 0);
+		os_run(&g, 4 * STEP);
+		assert_false(changed());
+		assert_null(g.w[0].c);
+		assert_int_equal(os_status(&g, near), KVS_STATUS_FAILED);
+		assert_int_equal(os_status(&g, 1), KVS_STATUS_RECEIVING);
+		assert_int_equal(os_status(&g, 2), KVS_STATUS_RECEIVING);
+		g.w[0].c = other;
+	}
+	kvs_verbs_counters(g.n.transport, &n);
+	assert_int_equal(n.broken, 3);
+	receive(1, 1);
+	receive(2, 1);
+	end(false);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ready_by_all_ranks),
 		cmocka_unit_test(late_writes),
+		cmocka_unit_test(queue_pairs_lost),
+		cmocka_unit_test(striped),
+		cmocka_unit_test(abusive_rooms),
 		cmocka_unit_test(cannot_be_deregistered),
 		cmocka_unit_test(cannot_be_destroyed_either),
 		cmocka_unit_test(cannot_be_registered),
