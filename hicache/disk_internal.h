@@ -28,7 +28,8 @@ struct kvs_disk_slot {
  * @init: make @d->engine; 0, or -errno with a message
  * @fini: nothing is in its hands
  * @submit: take a slot; kvs_disk_complete() comes from inside @turn
- * @turn: hand over, and complete what has ended; the number of these
+ * @turn: hand over, and complete what has ended
+ * @flush: hand over what was submitted since; NULL: that needs no call
  * @fd: see kvs_disk_fd()
  * @due: see kvs_disk_due(); NULL: never
  * @map: see kvs_disk_map(); NULL: -EOPNOTSUPP
@@ -41,7 +42,8 @@ struct kvs_disk_engine {
 		    char *err, size_t errlen);
 	void (*fini)(struct kvs_disk *d);
 	void (*submit)(struct kvs_disk *d, struct kvs_disk_slot *s);
-	unsigned int (*turn)(struct kvs_disk *d);
+	void (*turn)(struct kvs_disk *d);
+	void (*flush)(struct kvs_disk *d);
 	int (*fd)(const struct kvs_disk *d);
 	uint64_t (*due)(const struct kvs_disk *d);
 	int (*map)(struct kvs_disk *d, void *base, uint64_t len);
@@ -62,7 +64,7 @@ struct kvs_disk {
 	struct kvs_list free; /* slots */
 	struct kvs_list reads; /* transfers that wait for a slot */
 	struct kvs_list writes; /* and syncs */
-	struct kvs_list failed; /* not even begun; ->done in the next turn */
+	struct kvs_list ended; /* transfers whose ->done is to be called */
 	unsigned int busy;
 	unsigned int streak; /* reads begun while a write waited */
 	struct kvs_disk_stats stats;

@@ -55,8 +55,17 @@ static void put_back(struct kvs_disk *d, struct kvs_disk_slot *s)
 	kvs_list_add(&d->free, &s->node);
 }
 
+/* ->done comes when the slots are in use again: it may take long. */
 static void over(struct kvs_disk *d, struct kvs_disk_io *io, int result)
 {
+	io->result = result;
+	kvs_list_add_tail(&d->ended, &io->node);
+}
+
+static void tell(struct kvs_disk *d, struct kvs_disk_io *io)
+{
+	int result = io->result;
+
 	if (result) {
 		d->stats.failed[io->op]++;
 	} else {
@@ -204,30 +213,40 @@ void kvs_disk_start(struct kvs_disk *d, struct kvs_disk_io *io)
 	io->file->busy++;
 	d->busy++;
 	if (!sane(io))
-		kvs_list_add_tail(&d->failed, &io->node);
+		over(d, io, -EINVAL);
 	else
 		kvs_list_add_tail(io->op == KVS_DISK_READ ? &d->reads
 							  : &d->writes,
 				  &io->node);
 }
 
+static void flush(struct kvs_disk *d)
+{
+	hand_over(d);
+	if (d->ops->flush)
+		d->ops->flush(d);
+}
+
 unsigned int kvs_disk_turn(struct kvs_disk *d)
 {
+	struct kvs_list ended;
 	struct kvs_disk_io *io;
 	unsigned int n = 0;
 
-	while (!kvs_list_empty(&d->failed)) {
-		io = kvs_list_first(&d->failed, struct kvs_disk_io, node);
+	hand_over(d);
+	d->ops->turn(d);
+	flush(d);
+	kvs_list_init(&ended);
+	kvs_list_splice_tail(&ended, &d->ended);
+	while (!kvs_list_empty(&ended)) {
+		io = kvs_list_first(&ended, struct kvs_disk_io, node);
 		kvs_list_del(&io->node);
-		over(d, io, -EINVAL);
+		tell(d, io);
 		n++;
 	}
-	hand_over(d);
-	n += d->ops->turn(d);
-	/* what ->done started, and remainders, must not wait for a turn that
-	 * nothing would cause */
-	hand_over(d);
-	return n + d->ops->turn(d);
+	/* what ->done started must not wait for a turn that nothing causes */
+	flush(d);
+	return n;
 }
 
 int kvs_disk_fd(const struct kvs_disk *d)
@@ -239,7 +258,7 @@ uint64_t kvs_disk_due(const struct kvs_disk *d)
 {
 	bool waits = !kvs_list_empty(&d->reads) || !kvs_list_empty(&d->writes);
 
-	if (!kvs_list_empty(&d->failed) || (waits && !kvs_list_empty(&d->free)))
+	if (!kvs_list_empty(&d->ended) || (waits && !kvs_list_empty(&d->free)))
 		return 0;
 	return d->ops->due ? d->ops->due(d) : KVS_TIME_NEVER;
 }
@@ -371,7 +390,7 @@ int kvs_disk_create(const struct kvs_disk_opts *o, struct kvs_disk **ret_disk,
 	kvs_list_init(&d->free);
 	kvs_list_init(&d->reads);
 	kvs_list_init(&d->writes);
-	kvs_list_init(&d->failed);
+	kvs_list_init(&d->ended);
 	d->slots = calloc(d->depth, sizeof(*d->slots));
 	if (!d->slots)
 		goto out_memory;

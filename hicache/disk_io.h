@@ -95,6 +95,7 @@ struct kvs_disk_io {
 	struct kvs_list node;
 	uint64_t moved; /* bytes known to be there */
 	unsigned int retries; /* in a row, without progress */
+	int result;
 };
 
 /**

@@ -128,16 +128,15 @@ static void plain_submit(struct kvs_disk *d, struct kvs_disk_slot *s)
 	pthread_mutex_unlock(&p->lock);
 }
 
-static unsigned int plain_turn(struct kvs_disk *d)
+static void plain_turn(struct kvs_disk *d)
 {
 	struct plain *p = d->engine;
 	KVS_LIST_HEAD(done);
 	struct kvs_disk_slot *s;
-	unsigned int n = 0;
 	uint64_t count;
 
 	if (read(p->fd, &count, sizeof(count)) < 0)
-		return 0;
+		return;
 	pthread_mutex_lock(&p->lock);
 	kvs_list_splice_tail(&done, &p->done);
 	pthread_mutex_unlock(&p->lock);
@@ -145,9 +144,7 @@ static unsigned int plain_turn(struct kvs_disk *d)
 		s = kvs_list_first(&done, struct kvs_disk_slot, node);
 		kvs_list_del(&s->node);
 		kvs_disk_complete(d, s, s->result);
-		n++;
 	}
-	return n;
 }
 
 static int plain_fd(const struct kvs_disk *d)

@@ -4,7 +4,8 @@
  *
  * The entries of one block of the table that are ready go out together, and
  * one block of a segment at a time, from a copy: what is being written must
- * not change. A segment that is busy waits for @commit_pages of them.
+ * not change. While the engine is full, a segment waits for @commit_pages of
+ * them.
  */
 #include <errno.h>
 #include <string.h>
@@ -108,8 +109,11 @@ static void commit(struct kvs_seg *seg)
 	struct kvs_disk_req *r, *tmp;
 	uint32_t block;
 
-	if (!seg->npend || !kvs_list_empty(&seg->batch) ||
-	    (seg->writing && seg->npend < s->o.commit_pages))
+	if (!seg->npend || !kvs_list_empty(&seg->batch))
+		return;
+	/* More will come by itself; else somebody may wait for these. */
+	if (seg->npend < s->o.commit_pages && seg->writing &&
+	    s->writing >= kvs_disk_depth(s->disk))
 		return;
 	r = kvs_list_first(&seg->pend, struct kvs_disk_req, node);
 	block = r->slot / KVS_SEG_PER_BLOCK;
@@ -270,8 +274,10 @@ void kvs_store_pump(struct kvs_disk_store *s)
 	struct kvs_disk_req *r;
 	int rc;
 
+	/* as many again wait in the engine, with their sums, so that it never
+	 * waits for these */
 	while (!kvs_list_empty(&s->queue) &&
-	       s->writing < kvs_disk_depth(s->disk)) {
+	       s->writing < 2 * kvs_disk_depth(s->disk)) {
 		r = kvs_list_first(&s->queue, struct kvs_disk_req, node);
 		rc = begin(s, r);
 		/* a buffer comes back with a transfer that is under way */

@@ -379,8 +379,7 @@ unsigned int kvs_disk_store_turn(struct kvs_disk_store *s)
 {
 	KVS_CHECK_MAGIC(s, KVS_STORE_MAGIC);
 	s->done = 0;
-	kvs_store_pump_gets(s);
-	kvs_store_pump(s);
+	/* what waits goes out, and what has ended is told */
 	kvs_store_scrub_turn(s);
 	kvs_disk_turn(s->disk);
 	kvs_store_pump_gets(s);

@@ -298,7 +298,7 @@ static bool overflow(struct kvs_disk *d)
 	return true;
 }
 
-static unsigned int uring_turn(struct kvs_disk *d)
+static void uring_turn(struct kvs_disk *d)
 {
 	struct uring *u = d->engine;
 	struct io_uring_cqe *cqe[BATCH];
@@ -309,7 +309,7 @@ static unsigned int uring_turn(struct kvs_disk *d)
 
 	if (!u->enabled) {
 		if (kvs_uring_enable(&u->ring))
-			return 0;
+			return;
 		u->enabled = true;
 	}
 	/* first, so that what comes after it wakes again */
@@ -330,7 +330,14 @@ static unsigned int uring_turn(struct kvs_disk *d)
 		if (u->unsubmitted)
 			submit(u);
 	} while (total < 2 * d->depth && (overflow(d) || n == BATCH));
-	return total;
+}
+
+static void uring_flush(struct kvs_disk *d)
+{
+	struct uring *u = d->engine;
+
+	if (u->enabled && u->unsubmitted)
+		submit(u);
 }
 
 static int uring_fd(const struct kvs_disk *d)
@@ -354,6 +361,7 @@ const struct kvs_disk_engine kvs_disk_uring = {
 	.fini = uring_fini,
 	.submit = uring_submit,
 	.turn = uring_turn,
+	.flush = uring_flush,
 	.fd = uring_fd,
 	.due = uring_due,
 	.map = uring_map,

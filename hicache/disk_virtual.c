@@ -72,7 +72,7 @@ static struct kvs_disk_slot *pick(struct virt *v)
 	return NULL;
 }
 
-static unsigned int virt_turn(struct kvs_disk *d)
+static void virt_turn(struct kvs_disk *d)
 {
 	struct virt *v = d->engine;
 	struct kvs_disk_slot *s;
@@ -83,7 +83,6 @@ static unsigned int virt_turn(struct kvs_disk *d)
 		kvs_disk_complete(d, s, kvs_disk_call(d->fs, s));
 		n++;
 	}
-	return n;
 }
 
 static int virt_fd(const struct kvs_disk *d)

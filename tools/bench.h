@@ -13,6 +13,7 @@
 
 int kvs_bench_abort(int argc, char **argv);
 int kvs_bench_commit(int argc, char **argv);
+int kvs_bench_disk(int argc, char **argv);
 int kvs_bench_h2d(int argc, char **argv);
 int kvs_bench_pool(int argc, char **argv);
 int kvs_bench_recv(int argc, char **argv);
