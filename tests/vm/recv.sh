@@ -6,6 +6,8 @@
 # for each buffer and extent, and not by one for each page, with nothing copied
 # before it is sent; with a checksum the bytes are the right ones. Without
 # ib_write_bw it says so, with 77. The ratio is printed, and not asserted.
+# With two devices the ranks of a room are given one each, and both carry their
+# half, byte by byte.
 
 set -u -o pipefail
 build=${1:?usage: recv.sh BUILD}
@@ -16,5 +18,5 @@ export LC_ALL=C
 	echo "skip: built without verbs"
 	exit 77
 }
-exec "$here/run" --rxe 1 --time 280 -- "$here/recv_inside.sh" \
+exec "$here/run" --rxe 2 --time 280 -- "$here/recv_inside.sh" \
 	"$(cd "$build" && pwd)"

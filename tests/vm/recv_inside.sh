@@ -41,6 +41,58 @@ recv --size 1M --connections 1 --seconds 1 --repeats 5 --pool 32M
 sed -n 's/.*"ratio": \([0-9.]*\).*/ratio to ib_write_bw: \1/p' "$dir/out"
 recv --size 256K --connections 2 --seconds 0.3 --repeats 1 --pool 8M \
 	--item-len 4K --checksum crc32c
+# ---- two devices ----
+
+packets() # DEVICE
+{
+	cat "/sys/class/infiniband/$1/ports/1/hw_counters/sent_pkts"
+}
+
+two_devices()
+{
+	local i r pids=() before=() sent=()
+	local load=(--requests 4 --max-input 2048 --layers 4 --nranks 2)
+	local tools=$build/tools
+
+	for i in 0 1; do
+		before[i]=$(packets rxe$i)
+	done
+	"$tools/kvstaged" --listen-address 127.0.0.1:0 \
+		--listen-port-file "$dir/port" --http-address off \
+		--engine-socket "$dir/sock" --ctl-socket "$dir/ctl" \
+		--pool-size 64M --rdma-device rxe0,rxe1 >"$dir/daemon" 2>&1 &
+	pids+=($!)
+	for ((i = 0; i < 300; i++)); do
+		[ -s "$dir/port" ] && break
+		sleep 0.1
+	done
+	for r in 0 1; do
+		"$tools/kvstage-send" --daemon "127.0.0.1:$(cat "$dir/port")" \
+			--rank $r --pool-size 16M --transport verbs \
+			"${load[@]}" >"$dir/send$r" 2>&1 &
+		pids+=($!)
+	done
+	if ! timeout 100 "$tools/kvstage-engine" --socket "$dir/sock" --json \
+		"${load[@]}" >"$dir/engine" 2>"$dir/engine.err"; then
+		cat "$dir/engine" "$dir/engine.err" "$dir"/send? "$dir/daemon"
+		fail "two devices: kvstage-engine"
+	fi
+	wait "${pids[@]:1}"
+	kill "${pids[0]}"
+	wait "${pids[0]}" || fail "two devices: kvstaged: status $?"
+	grep -q '"completed":4,.*"byte_mismatches":0,\|"byte_mismatches":0,.*"completed":4,' \
+		"$dir/engine" || fail "two devices: $(cat "$dir/engine")"
+	for i in 0 1; do
+		sent[i]=$(($(packets rxe$i) - before[i]))
+	done
+	echo "packets of two ranks: ${sent[0]} by rxe0, ${sent[1]} by rxe1"
+	# Each rank has as many layers.
+	if [ "${sent[0]}" -le $((sent[1] / 2)) ] ||
+		[ "${sent[1]}" -le $((sent[0] / 2)) ]; then
+		fail "two devices: they do not carry as much"
+	fi
+}
+two_devices
 if dmesg | grep -E 'WARNING:|BUG:|Call Trace'; then
 	fail "the kernel complained"
 fi
