@@ -473,6 +473,7 @@ int kvs_seg_remove(struct kvs_seg *seg, enum kvs_gone_reason reason)
 		rc = s->fs->ops->unlink(s->fs, path);
 	if (rc && rc != -ENOENT)
 		return rc;
+	seg->removing = true;
 	for (i = 0; i < seg->next; i++) {
 		if (seg->slot[i].state != KVS_SLOT_LIVE)
 			continue;

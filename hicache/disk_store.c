@@ -420,7 +420,7 @@ int kvs_disk_store_drop(struct kvs_disk_store *s, kvs_disk_loc loc)
 	s->stats.dropped++;
 	/* Nobody needs the file: the room is of more use. A file that cannot
 	 * be removed is tried again when room is needed. */
-	if (!seg->live && !seg->table)
+	if (!seg->live && !seg->table && !seg->removing)
 		(void)kvs_seg_remove(seg, KVS_GONE_RECLAIMED);
 	return 0;
 }

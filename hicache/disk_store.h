@@ -115,8 +115,8 @@ struct kvs_disk_store;
  * @lock_wait: ns to wait for one who writes the directory; 0: the default
  * @scrub: bytes/s that are read to see whether they still match; 0: none
  * @found: a page that was there at open, or at a refresh; NULL
- * @gone: a page that is not there any more; not for what was dropped. Must
- *	not put, get or drop. NULL
+ * @gone: a page that is not there any more; not for what was dropped. May
+ *	drop others, must not put or get. NULL
  * @tell: one line for the operator; NULL: logged as a notice
  * @arg: for @found, @gone and @tell
  */

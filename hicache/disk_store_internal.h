@@ -45,6 +45,7 @@ struct kvs_seg {
 	uint32_t live;
 	unsigned int refs;
 	bool leaving; /* its name is gone; freed with the last reference */
+	bool removing; /* its pages are being told */
 	bool seen; /* by the refresh that runs */
 	/* while it is written */
 	uint8_t *table; /* as it is to be on disk; NULL: not written */

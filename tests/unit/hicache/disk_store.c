@@ -213,6 +213,40 @@ static void dead_segments_first(void **state)
 	disk_rig_fini(&g);
 }
 
+/* Whoever hears that a page is gone may drop it, and its neighbours. */
+static unsigned int heard;
+
+static void drop_more(void *arg, const struct kvs_key *key, kvs_disk_loc loc,
+		      enum kvs_gone_reason reason)
+{
+	(void)arg;
+	(void)key;
+	assert_int_equal(reason, KVS_GONE_RECLAIMED);
+	heard++;
+	assert_int_equal(kvs_disk_store_drop(g.store, loc), -ENOENT);
+	for (loc++; !kvs_disk_store_drop(g.store, loc); loc++)
+		continue;
+}
+
+static void dropped_while_reclaimed(void **state)
+{
+	uint32_t n;
+
+	(void)state;
+	disk_rig_init(&g, 1);
+	g.o.gone = drop_more;
+	disk_rig_open(&g);
+	heard = 0;
+	for (n = 0; n < 40; n++)
+		assert_int_equal(disk_rig_put(&g, n), 0);
+	assert_int_equal(kvs_disk_store_reclaim(g.store), 0);
+	assert_int_equal(heard, 1);
+	assert_int_equal(disk_rig_stats(&g).pages, 9);
+	assert_int_equal(disk_rig_stats(&g).segments, 1);
+	assert_int_equal(disk_rig_get(&g, 35), 0);
+	disk_rig_fini(&g);
+}
+
 static void layouts_do_not_meet(void **state)
 {
 	struct rig_req *q;
@@ -293,6 +327,7 @@ int main(void)
 		cmocka_unit_test(queue_is_bounded),
 		cmocka_unit_test(oldest_makes_room),
 		cmocka_unit_test(dead_segments_first),
+		cmocka_unit_test(dropped_while_reclaimed),
 		cmocka_unit_test(layouts_do_not_meet),
 		cmocka_unit_test(one_writes_others_read),
 	};
