@@ -52,7 +52,7 @@ static int parse(const struct kvs_network_opts *o, struct kvs_verbs_opts *v,
 	if (i == KVS_VERBS_GRANT_KINDS) {
 		snprintf(err, errlen,
 			 "rdma.grant = \"%s\": allowed: auto, "
-			 "window, mr",
+			 "window, mr, qp",
 			 o->grant);
 		return -EINVAL;
 	}
@@ -72,11 +72,14 @@ static void describe(const struct kvs_transport *t, bool grants, char *note)
 			continue;
 		at += (size_t)snprintf(
 			note + at, KVS_NETWORK_NOTE - at,
-			"%s%s port %u, %s, GID index %d (%s), MTU %u%s%s",
+			"%s%s port %u, %s, GID index %d (%s), MTU %u%s%s%s",
 			at ? "; " : "verbs: ", info[i].device, info[i].port,
 			info[i].link, info[i].gid_index, info[i].gid,
 			info[i].mtu, grants ? ", grants by " : "",
-			grants ? info[i].grant : "");
+			grants ? info[i].grant : "",
+			grants && !strcmp(info[i].grant, "qp")
+				? ", which confine nobody"
+				: "");
 	}
 }
 

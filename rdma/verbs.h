@@ -28,6 +28,7 @@ enum kvs_verbs_grant_kind {
 	KVS_VERBS_GRANT_AUTO, /* what the driver is known for */
 	KVS_VERBS_GRANT_WINDOW, /* type-2 memory windows over the pool */
 	KVS_VERBS_GRANT_MR, /* a registration of its own for each range */
+	KVS_VERBS_GRANT_QP, /* a queue pair for each; confines nobody */
 	KVS_VERBS_GRANT_KINDS,
 };
 

@@ -32,8 +32,9 @@ void kvs_verbs_conn_until(struct kvs_verbs_conn *vc, uint64_t deadline)
 		kvs_list_add_tail(&vt_of(vc)->timed, &vc->timed);
 }
 
-static struct kvs_verbs_conn *
-conn_new(struct kvs_verbs *vt, const struct kvs_conn_ops *ops, void *user)
+struct kvs_verbs_conn *kvs_verbs_conn_new(struct kvs_verbs *vt,
+					  const struct kvs_conn_ops *ops,
+					  void *user)
 {
 	struct kvs_verbs_conn *vc = calloc(1, sizeof(*vc));
 
@@ -49,6 +50,8 @@ conn_new(struct kvs_verbs *vt, const struct kvs_conn_ops *ops, void *user)
 	kvs_list_init(&vc->flying);
 	kvs_list_init(&vc->grants);
 	kvs_list_init(&vc->windows);
+	kvs_list_init(&vc->branches);
+	kvs_list_init(&vc->sibling);
 	kvs_list_add_tail(&vt->conns, &vc->node);
 	return vc;
 }
@@ -60,6 +63,7 @@ static void conn_free(struct kvs_verbs_conn *vc)
 	kvs_list_del(&vc->pend);
 	kvs_list_del(&vc->active);
 	kvs_list_del(&vc->timed);
+	kvs_list_del(&vc->sibling);
 	free(vc->part);
 	vc->c.magic = 0;
 	free(vc);
@@ -69,6 +73,8 @@ static void conn_free(struct kvs_verbs_conn *vc)
 
 void kvs_verbs_die(struct kvs_verbs_conn *vc, int err, bool weak)
 {
+	if (vc->parent)
+		kvs_verbs_branch_dies(vc, err, weak);
 	if (vc->state == KVS_VERBS_DYING) {
 		if (vc->err_weak && !weak) {
 			vc->err = err;
@@ -131,11 +137,12 @@ static const struct kvs_conn_ops nobody = { .frame = nobody_frame };
 static int say(struct kvs_verbs_conn *vc, const struct kvs_verbs_blob *b)
 {
 	_Alignas(8) unsigned char buf[KVS_VERBS_BLOB];
+	struct kvs_conn *inner = kvs_verbs_face(vc)->inner;
 
-	if (!vc->inner)
+	if (!inner)
 		return -EPIPE;
 	kvs_verbs_blob_encode(b, buf);
-	return kvs_conn_send(vc->inner, (const struct kvs_frame *)buf);
+	return kvs_conn_send(inner, (const struct kvs_frame *)buf);
 }
 
 static void let_go(struct kvs_verbs_conn *vc)
@@ -144,19 +151,19 @@ static void let_go(struct kvs_verbs_conn *vc)
 		.what = KVS_VERBS_FIN,
 		/* why we close is our affair: to them it is in order */
 		.err = vc->flushed ? 0 : (uint32_t)-vc->err,
+		.number = vc->number,
 		.sent = vc->msgs_out,
 	};
 
+	(void)say(vc, &fin);
 	if (!vc->inner)
 		return;
-	(void)say(vc, &fin);
 	kvs_conn_set_ops(vc->inner, KVS_CONN_DATA, &nobody, NULL);
 	kvs_conn_close(vc->inner, 0, true);
 	vc->inner = NULL;
 }
 
-/* The errno of the other side, as it is for this one. */
-static int their_err(int err)
+int kvs_verbs_their_err(int err)
 {
 	switch (err) {
 	case 0:
@@ -173,24 +180,27 @@ static int their_err(int err)
 static void finish(struct kvs_verbs_conn *vc)
 {
 	struct kvs_verbs_owner *own = vc->own;
+	int err = vc->err < 0 ? vc->err : -ECONNABORTED;
 	struct kvs_list grants;
 
 	kvs_list_init(&grants);
 	kvs_list_splice_tail(&grants, &vc->grants);
-	kvs_verbs_fail_ops(vc, vc->err < 0 ? vc->err : -ECONNABORTED);
+	kvs_verbs_fail_ops(vc, err);
 	vt_of(vc)->handled++;
-	if (vc->err && vc->err != -ESHUTDOWN)
+	if (vc->err && vc->err != -ESHUTDOWN && !vc->parent)
 		vt_of(vc)->counts.broken++;
 	if (vc->dev)
 		vc->dev->n_conns--;
-	if (vc->c.ops->closed)
+	if (vc->parent)
+		kvs_verbs_pend(vc->parent); /* it may wait for this */
+	else if (vc->c.ops->closed)
 		vc->c.ops->closed(&vc->c, vc->err);
 	conn_free(vc);
 	if (own) {
 		own->conns--;
 		kvs_verbs_owner_put(own);
 	}
-	kvs_verbs_windows_conn_gone(&grants);
+	kvs_verbs_windows_conn_gone(&grants, err);
 }
 
 /* ---- jobs of a connection ---- */
@@ -272,7 +282,11 @@ static void linked(struct kvs_verbs_job *j)
 	vc->state = KVS_VERBS_UP;
 	kvs_list_del(&vc->timed);
 	kvs_verbs_activate(vc);
-	if (!kvs_verbs_say_ready(vc))
+	if (kvs_verbs_say_ready(vc))
+		return;
+	if (vc->parent)
+		kvs_verbs_branch_up(vc);
+	else
 		kvs_verbs_windows_conn_up(vc);
 }
 
@@ -352,6 +366,8 @@ static void destroyed(struct kvs_verbs_job *j)
 	/* the device is closed next: that ends it */
 	if (vt->closing && vc->tries > CLOSING_TRIES) {
 		vc->given_up = true;
+		if (vc->parent)
+			kvs_verbs_pend(vc->parent);
 		return;
 	}
 	vc->end = KVS_VERBS_END_STUCK;
@@ -392,12 +408,16 @@ void kvs_verbs_conns_end(struct kvs_verbs *vt)
 {
 	struct kvs_verbs_conn *vc, *tmp;
 
-	kvs_list_for_each_entry_safe(vc, tmp, &vt->conns, node) {
-		if (!vc->given_up)
-			continue;
-		kvs_verbs_qp_free(vc);
-		finish(vc);
-	}
+	kvs_list_for_each_entry(vc, &vt->conns, node)
+		if (vc->given_up)
+			kvs_verbs_qp_free(vc);
+	/* branches before what they are of */
+	kvs_list_for_each_entry_safe(vc, tmp, &vt->conns, node)
+		if (vc->given_up && vc->parent)
+			finish(vc);
+	kvs_list_for_each_entry_safe(vc, tmp, &vt->conns, node)
+		if (vc->given_up)
+			finish(vc);
 }
 
 /* ERR, everything back, a while, destroyed: only then is it gone. */
@@ -410,7 +430,13 @@ static void end_step(struct kvs_verbs_conn *vc)
 		return;
 	switch (vc->end) {
 	case KVS_VERBS_END_NONE:
+		if (!kvs_verbs_branches_end(vc))
+			return;
 		let_go(vc);
+		if (!kvs_list_empty(&vc->branches)) {
+			vc->given_up = true;
+			return;
+		}
 		if (vc->qp) {
 			vc->end = KVS_VERBS_END_ERR;
 			submit(vc, run_err, stopped);
@@ -470,11 +496,13 @@ static void step(struct kvs_verbs_conn *vc)
 	case KVS_VERBS_UP:
 		kvs_verbs_pump(vc);
 		if (vc->fin && vc->msgs_in >= vc->fin_sent)
-			kvs_verbs_die(vc, their_err(vc->fin_err), true);
+			kvs_verbs_die(vc, kvs_verbs_their_err(vc->fin_err),
+				      true);
 		break;
 	case KVS_VERBS_FLUSHING:
 		kvs_verbs_pump(vc);
-		if (kvs_list_empty(&vc->ops) && kvs_list_empty(&vc->flying)) {
+		if (kvs_list_empty(&vc->ops) && kvs_list_empty(&vc->flying) &&
+		    kvs_verbs_branches_idle(vc)) {
 			vc->flushed = true;
 			kvs_verbs_die(vc, vc->err, false);
 		}
@@ -565,10 +593,27 @@ static int take_device(struct kvs_verbs_conn *vc, struct kvs_verbs_dev *dev)
 	return 0;
 }
 
+void kvs_verbs_conn_offer(struct kvs_verbs_conn *vc, struct kvs_verbs_dev *dev)
+{
+	int rc;
+
+	vc->state = KVS_VERBS_OFFERED;
+	kvs_verbs_conn_until(vc, kvs_verbs_now(vt_of(vc)) + KVS_VERBS_UP_NS);
+	rc = take_device(vc, dev);
+	if (rc) {
+		kvs_verbs_die(vc, rc, false);
+		return;
+	}
+	if (!vc->parent) {
+		vc->gid = vc->dev->gid;
+		vc->gid_index = vc->dev->gid_index;
+	}
+	submit(vc, run_make, made);
+}
+
 void kvs_verbs_set_owner(struct kvs_conn *c, uint64_t owner)
 {
 	struct kvs_verbs_conn *vc = kvs_verbs_conn_of(c);
-	int rc;
 
 	if (vc->state != KVS_VERBS_TCP) {
 		/* its protection domain cannot be exchanged */
@@ -579,16 +624,7 @@ void kvs_verbs_set_owner(struct kvs_conn *c, uint64_t owner)
 	c->owner = owner;
 	if (!vc->adopted || !owner)
 		return;
-	vc->state = KVS_VERBS_OFFERED;
-	kvs_verbs_conn_until(vc, kvs_verbs_now(vt_of(vc)) + KVS_VERBS_UP_NS);
-	rc = take_device(vc, NULL);
-	if (rc) {
-		kvs_verbs_die(vc, rc, false);
-		return;
-	}
-	vc->gid = vc->dev->gid;
-	vc->gid_index = vc->dev->gid_index;
-	submit(vc, run_make, made);
+	kvs_verbs_conn_offer(vc, NULL);
 }
 
 static void take_end(struct kvs_verbs_conn *vc, const struct kvs_verbs_blob *b)
@@ -598,27 +634,34 @@ static void take_end(struct kvs_verbs_conn *vc, const struct kvs_verbs_blob *b)
 	vc->msg_max = b->msg < KVS_VERBS_MSG ? b->msg : KVS_VERBS_MSG;
 }
 
-static int got_offer(struct kvs_verbs_conn *vc, const struct kvs_verbs_blob *b)
+int kvs_verbs_conn_answer(struct kvs_verbs_conn *vc, struct kvs_verbs_dev *dev,
+			  const struct kvs_verbs_blob *offer)
 {
-	struct kvs_verbs_dev *dev;
-	int rc;
+	int rc = take_device(vc, dev);
 
-	if (vc->state != KVS_VERBS_TCP || vc->adopted)
-		return -EPROTO;
-	dev = kvs_verbs_dev_match(vt_of(vc), b, &vc->gid_index, &vc->gid);
-	if (!dev)
-		return -ENETUNREACH;
-	rc = take_device(vc, dev);
 	if (rc)
 		return rc;
-	take_end(vc, b);
+	take_end(vc, offer);
 	vc->state = KVS_VERBS_ANSWERING;
 	kvs_verbs_conn_until(vc, kvs_verbs_now(vt_of(vc)) + KVS_VERBS_UP_NS);
 	submit(vc, run_answer, answered);
 	return 0;
 }
 
-static int got_answer(struct kvs_verbs_conn *vc, const struct kvs_verbs_blob *b)
+static int got_offer(struct kvs_verbs_conn *vc, const struct kvs_verbs_blob *b)
+{
+	struct kvs_verbs_dev *dev;
+
+	if (vc->state != KVS_VERBS_TCP || vc->adopted)
+		return -EPROTO;
+	dev = kvs_verbs_dev_match(vt_of(vc), b, &vc->gid_index, &vc->gid);
+	if (!dev)
+		return -ENETUNREACH;
+	return kvs_verbs_conn_answer(vc, dev, b);
+}
+
+int kvs_verbs_conn_answered(struct kvs_verbs_conn *vc,
+			    const struct kvs_verbs_blob *b)
 {
 	if (vc->state != KVS_VERBS_OFFERED || vc->job_busy ||
 	    b->link != vc->dev->link)
@@ -634,7 +677,8 @@ void kvs_verbs_conn_up(struct kvs_verbs_conn *vc)
 	vc->state = KVS_VERBS_UP;
 	kvs_list_del(&vc->timed);
 	kvs_verbs_pend(vc);
-	kvs_verbs_windows_conn_up(vc);
+	if (!vc->parent)
+		kvs_verbs_windows_conn_up(vc);
 }
 
 static int got_fin(struct kvs_verbs_conn *vc, const struct kvs_verbs_blob *b)
@@ -645,11 +689,12 @@ static int got_fin(struct kvs_verbs_conn *vc, const struct kvs_verbs_blob *b)
 	vc->fin_err = (int)b->err;
 	vc->fin_sent = b->sent;
 	if (vc->state != KVS_VERBS_UP) {
-		kvs_verbs_die(vc, their_err(vc->fin_err), true);
+		kvs_verbs_die(vc, kvs_verbs_their_err(vc->fin_err), true);
 		return 0;
 	}
 	/* what it sent may still be on its way to us */
 	kvs_verbs_conn_until(vc, kvs_verbs_now(vt_of(vc)) + KVS_VERBS_FLUSH_NS);
+	kvs_verbs_branches_drain(vc);
 	(void)kvs_verbs_drain(vc);
 	kvs_verbs_pend(vc);
 	return 0;
@@ -662,11 +707,13 @@ static int got_blob(struct kvs_verbs_conn *vc, const struct kvs_frame *f)
 
 	if (rc)
 		return rc;
+	if (b.number)
+		return kvs_verbs_branch_blob(vc, &b);
 	switch (b.what) {
 	case KVS_VERBS_OFFER:
 		return got_offer(vc, &b);
 	case KVS_VERBS_ANSWER:
-		return got_answer(vc, &b);
+		return kvs_verbs_conn_answered(vc, &b);
 	case KVS_VERBS_FIN:
 		return got_fin(vc, &b);
 	}
@@ -749,8 +796,10 @@ static void inner_closed(struct kvs_conn *c, int err)
 	if (vc->state == KVS_VERBS_DYING)
 		return;
 	/* what it said on the queue pair comes first */
-	if (vc->state == KVS_VERBS_UP)
+	if (vc->state == KVS_VERBS_UP) {
+		kvs_verbs_branches_drain(vc);
 		(void)kvs_verbs_drain(vc);
+	}
 	if (vc->fin && vc->state == KVS_VERBS_UP)
 		return; /* the rest of its messages, or the deadline */
 	kvs_verbs_die(vc, err < 0 ? err : -ECONNRESET, true);
@@ -777,7 +826,7 @@ int kvs_verbs_connect(struct kvs_transport *t, const struct kvs_addr *addr,
 	if (kind == KVS_CONN_CONTROL)
 		return kvs_transport_connect(vt->inner, addr, kind, ops, user,
 					     ret);
-	vc = conn_new(vt, ops, user);
+	vc = kvs_verbs_conn_new(vt, ops, user);
 	if (!vc)
 		return -ENOMEM;
 	rc = kvs_transport_connect(vt->inner, addr, kind, &inner_ops, vc,
@@ -804,7 +853,7 @@ int kvs_verbs_adopt(struct kvs_transport *t, int fd, enum kvs_conn_kind kind,
 		return -ESHUTDOWN;
 	if (kind == KVS_CONN_CONTROL)
 		return kvs_transport_adopt(vt->inner, fd, kind, ops, user, ret);
-	vc = conn_new(vt, ops, user);
+	vc = kvs_verbs_conn_new(vt, ops, user);
 	if (!vc)
 		return -ENOMEM;
 	vc->adopted = true;

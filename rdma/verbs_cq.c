@@ -22,12 +22,14 @@ void kvs_verbs_activate(struct kvs_verbs_conn *vc)
 
 static bool takes_frames(const struct kvs_verbs_conn *vc)
 {
-	return vc->state == KVS_VERBS_UP;
+	return vc->state == KVS_VERBS_UP &&
+	       (!vc->parent || vc->parent->state == KVS_VERBS_UP);
 }
 
 static int give_frame(struct kvs_verbs_conn *vc, const struct kvs_frame *f)
 {
-	int rc = kvs_frame_check(&vc->c, f);
+	struct kvs_conn *c = &kvs_verbs_face(vc)->c;
+	int rc = kvs_frame_check(c, f);
 
 	if (!rc &&
 	    (kvs_get32(f->payload) || kvs_get16(f->type) >= KVS_FRAME_OWN))
@@ -35,7 +37,7 @@ static int give_frame(struct kvs_verbs_conn *vc, const struct kvs_frame *f)
 	if (rc)
 		return rc;
 	kvs_verbs_of(vc->c.t)->handled++;
-	return vc->c.ops->frame ? vc->c.ops->frame(&vc->c, f) : -EPROTO;
+	return c->ops->frame ? c->ops->frame(c, f) : -EPROTO;
 }
 
 /* The next piece of a frame that did not fit one message. */
@@ -211,6 +213,9 @@ unsigned int kvs_verbs_drain(struct kvs_verbs_conn *vc)
 		if (vc->fin || vc->state == KVS_VERBS_DYING ||
 		    vc->state == KVS_VERBS_FLUSHING)
 			kvs_verbs_pend(vc);
+		/* it may wait for its branches */
+		if (vc->parent && vc->parent->state == KVS_VERBS_FLUSHING)
+			kvs_verbs_pend(vc->parent);
 	}
 	return all;
 }

@@ -379,6 +379,7 @@ static int choose_grant(const struct kvs_verbs *vt, struct kvs_verbs_dev *d,
 			struct kvs_verbs_info *info)
 {
 	bool asked = vt->o.grant == KVS_VERBS_GRANT_WINDOW;
+	bool qp = vt->o.grant == KVS_VERBS_GRANT_QP;
 	char why[128] = "";
 	int rc;
 
@@ -388,7 +389,8 @@ static int choose_grant(const struct kvs_verbs *vt, struct kvs_verbs_dev *d,
 		return 0;
 	if (asked || (vt->o.grant == KVS_VERBS_GRANT_AUTO &&
 		      d->prov->grant == KVS_VERBS_GRANT_WINDOW)) {
-		rc = info->windows ? kvs_verbs_trial(d, true, why, sizeof(why))
+		rc = info->windows ? kvs_verbs_trial(d, KVS_VERBS_GRANT_WINDOW,
+						     why, sizeof(why))
 				   : -EOPNOTSUPP;
 		if (!info->windows)
 			snprintf(why, sizeof(why), "it has no windows");
@@ -404,9 +406,13 @@ static int choose_grant(const struct kvs_verbs *vt, struct kvs_verbs_dev *d,
 	}
 	if (d->grant == KVS_VERBS_GRANT_WINDOW)
 		return 0;
-	rc = kvs_verbs_trial(d, false, why, sizeof(why));
+	d->grant = qp ? KVS_VERBS_GRANT_QP : KVS_VERBS_GRANT_MR;
+	rc = kvs_verbs_trial(d, d->grant, why, sizeof(why));
 	if (rc)
 		snprintf(info->note, sizeof(info->note), "tried out: %s", why);
+	else if (qp)
+		snprintf(info->note, sizeof(info->note),
+			 "in use; a writer is not confined to its room");
 	return rc;
 }
 
@@ -680,7 +686,7 @@ static int choose(struct kvs_verbs *vt, struct kvs_verbs_dev *all,
 			snprintf(err, errlen, "%s: %s", d->name, strerror(-rc));
 			return rc;
 		}
-		vt->t.key_per_conn |= d->grant == KVS_VERBS_GRANT_WINDOW;
+		vt->t.key_per_conn |= kvs_verbs_dev_shares(d);
 		if (!vt->t.register_max || d->max_mr < vt->t.register_max)
 			vt->t.register_max = d->max_mr;
 		info->used = true;

@@ -133,6 +133,8 @@ int kvs_verbs_grant_open(struct kvs_grant *g)
 		return rc;
 	if (vg->own->dev->grant == KVS_VERBS_GRANT_WINDOW)
 		rc = kvs_verbs_window_open(vg);
+	else if (vg->own->dev->grant == KVS_VERBS_GRANT_QP)
+		rc = kvs_verbs_branch_open(vg);
 	else
 		rc = mr_open(vg);
 	if (rc) {
@@ -188,6 +190,10 @@ void kvs_verbs_grant_close(struct kvs_grant *g)
 
 	if (vg->window) {
 		kvs_verbs_window_close(vg);
+		return;
+	}
+	if (vg->by_branch) {
+		kvs_verbs_branch_close(vg);
 		return;
 	}
 	KVS_ASSERT(!vg->job_busy);

@@ -134,10 +134,16 @@ static inline uint32_t kvs_verbs_slots(const struct kvs_verbs_dev *d)
 /* Opens what vt->o asks for. Return: 0; -ENODEV none; others; @err. */
 int kvs_verbs_devs_open(struct kvs_verbs *vt, char *err, size_t errlen);
 void kvs_verbs_devs_close(struct kvs_verbs *vt);
-/* verbs_trial.c: does it do what grants by registration, or by windows, need?
+/* verbs_trial.c: does it do what grants of that kind need?
  * Return: 0; -errno, with the reason. */
-int kvs_verbs_trial(struct kvs_verbs_dev *d, bool windows, char *why,
-		    size_t len);
+int kvs_verbs_trial(struct kvs_verbs_dev *d, enum kvs_verbs_grant_kind kind,
+		    char *why, size_t len);
+/* Are grants of memory that is registered once, and for all owners? */
+static inline bool kvs_verbs_dev_shares(const struct kvs_verbs_dev *d)
+{
+	return d->grant == KVS_VERBS_GRANT_WINDOW ||
+	       d->grant == KVS_VERBS_GRANT_QP;
+}
 /* The next one for a new owner; NULL: none works. */
 struct kvs_verbs_dev *kvs_verbs_dev_next(struct kvs_verbs *vt);
 /**
@@ -157,7 +163,8 @@ struct kvs_verbs_dev *kvs_verbs_dev_match(struct kvs_verbs *vt,
 /*
  * A protection domain of its own for each: a key of another owner is refused
  * by the hardware. With windows they share one, where the pool is registered:
- * a window's key is refused on any queue pair but its own.
+ * a window's key is refused on any queue pair but its own. So they do with
+ * branches.
  */
 struct kvs_verbs_owner {
 	struct kvs_list node;
@@ -231,6 +238,7 @@ enum kvs_verbs_op_type {
 /* Something queued, in order. */
 struct kvs_verbs_op {
 	struct kvs_list node; /* vc->ops, then vc->flying */
+	bool refused; /* its branch is no more: fails when it is its turn */
 	enum kvs_verbs_op_type type;
 	struct kvs_tx *tx; /* OP_TX; OP_FRAME: whose frame it is, or NULL */
 	struct kvs_read *rd;
@@ -275,6 +283,15 @@ struct kvs_verbs_conn {
 	uint64_t err_at; /* ns; in ERR since */
 	unsigned int tries; /* to destroy it, that failed */
 	bool given_up; /* it goes with its device */
+
+	/* of a connection: the queue pairs of its grants. Of such a one: */
+	struct kvs_list branches;
+	uint32_t last_branch; /* number */
+	struct kvs_verbs_conn *parent; /* NULL: none */
+	struct kvs_list sibling;
+	uint32_t number; /* 0: none */
+	int access; /* what it lets in */
+	bool expected; /* its end is no failure of the connection */
 
 	struct kvs_verbs_job job;
 	bool job_busy;
@@ -347,6 +364,8 @@ struct kvs_verbs_grant {
 	bool job_busy;
 	int job_rc;
 	uint64_t worst; /* ns of the longest call of the job */
+	/* "qp": @vc is its branch; what is below, but for @window, as well */
+	bool by_branch;
 	/* "window"; theirs are gone once @vc is */
 	struct kvs_verbs_window **window;
 	struct kvs_list wait; /* vt->waiting, vt->answers */
@@ -376,6 +395,36 @@ bool kvs_verbs_owner_alive(struct kvs_verbs *vt, uint64_t owner);
 /* Answers that are due, from poll. */
 void kvs_verbs_grants_answer(struct kvs_verbs *vt);
 
+/* From poll, once: what could not begin, or ended before it did. */
+void kvs_verbs_grant_answer(struct kvs_verbs_grant *vg, int status);
+/* Where its grants go; NULL: not yet. */
+struct kvs_verbs_conn *kvs_verbs_conn_of_owner(struct kvs_verbs_owner *own);
+
+/* verbs_branch.c */
+int kvs_verbs_branch_open(struct kvs_verbs_grant *vg);
+void kvs_verbs_branch_begin(struct kvs_verbs_grant *vg,
+			    struct kvs_verbs_conn *parent);
+void kvs_verbs_branch_close(struct kvs_verbs_grant *vg);
+struct kvs_verbs_conn *kvs_verbs_branch_find(const struct kvs_verbs_conn *vc,
+					     uint32_t number);
+/* What the other side says of one. Return: 0; -errno: @vc dies of it. */
+int kvs_verbs_branch_blob(struct kvs_verbs_conn *vc,
+			  const struct kvs_verbs_blob *b);
+/* Is about to die, of @err. */
+void kvs_verbs_branch_dies(struct kvs_verbs_conn *b, int err, bool weak);
+/* Both sides have it. */
+void kvs_verbs_branch_up(struct kvs_verbs_conn *b);
+/* Handle what has come on all of them. */
+void kvs_verbs_branches_drain(struct kvs_verbs_conn *parent);
+bool kvs_verbs_branches_idle(const struct kvs_verbs_conn *parent);
+/* End them. Return: true when none is left but those that go with the device. */
+bool kvs_verbs_branches_end(struct kvs_verbs_conn *parent);
+/* The connection that the upper layer knows. */
+static inline struct kvs_verbs_conn *kvs_verbs_face(struct kvs_verbs_conn *vc)
+{
+	return vc->parent ? vc->parent : vc;
+}
+
 /* verbs_window.c */
 int kvs_verbs_window_open(struct kvs_verbs_grant *vg);
 void kvs_verbs_window_close(struct kvs_verbs_grant *vg);
@@ -388,8 +437,8 @@ void kvs_verbs_window_invalidated(struct kvs_verbs_grant *vg, int status);
 void kvs_verbs_windows_conn_up(struct kvs_verbs_conn *vc);
 /* Its queue pair cannot be destroyed: those that are closing say so. */
 void kvs_verbs_windows_conn_stuck(struct kvs_verbs_conn *vc);
-/* Grants of a connection that is gone. */
-void kvs_verbs_windows_conn_gone(struct kvs_list *grants);
+/* Grants of a connection that is gone. @err: for those that were opening. */
+void kvs_verbs_windows_conn_gone(struct kvs_list *grants, int err);
 /* Deallocate all that are bound on it. Job. Return: 0 or the first error. */
 int kvs_verbs_windows_drop(struct kvs_verbs_conn *vc);
 void kvs_verbs_windows_fini(struct kvs_verbs_dev *d);
@@ -461,6 +510,19 @@ int kvs_verbs_detach(struct kvs_conn *c);
 void kvs_verbs_set_owner(struct kvs_conn *c, uint64_t owner);
 void kvs_verbs_stop_payload(struct kvs_conn *c);
 void kvs_verbs_close(struct kvs_conn *c, int err, bool flush);
+struct kvs_verbs_conn *kvs_verbs_conn_new(struct kvs_verbs *vt,
+					  const struct kvs_conn_ops *ops,
+					  void *user);
+/* Begin to make a queue pair on @dev (NULL: any), and tell the other side. */
+void kvs_verbs_conn_offer(struct kvs_verbs_conn *vc, struct kvs_verbs_dev *dev);
+/* The other half. Return: 0; -errno: nothing was begun. */
+int kvs_verbs_conn_answer(struct kvs_verbs_conn *vc, struct kvs_verbs_dev *dev,
+			  const struct kvs_verbs_blob *offer);
+/* Its other half came. Return: 0; -EPROTO. */
+int kvs_verbs_conn_answered(struct kvs_verbs_conn *vc,
+			    const struct kvs_verbs_blob *b);
+/* The errno of the other side, as it is for this one. */
+int kvs_verbs_their_err(int err);
 void kvs_verbs_pend(struct kvs_verbs_conn *vc);
 void kvs_verbs_conn_until(struct kvs_verbs_conn *vc, uint64_t deadline);
 void kvs_verbs_die(struct kvs_verbs_conn *vc, int err, bool weak);

@@ -25,6 +25,9 @@ static struct ibv_mr *reg(const struct kvs_verbs_dev *d,
 
 	if (d->grant == KVS_VERBS_GRANT_WINDOW)
 		access |= IBV_ACCESS_MW_BIND;
+	/* a queue pair says which of them it lets in */
+	if (d->grant == KVS_VERBS_GRANT_QP)
+		access |= IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 	mr = ibv_reg_mr(d->pd, m->addr, m->len, access);
 	if (!mr && (errno == EFAULT || errno == EACCES || errno == EPERM))
 		mr = ibv_reg_mr(d->pd, m->addr, m->len, 0);
@@ -164,9 +167,8 @@ static int add(struct kvs_verbs *vt, struct kvs_verbs_mem *m, char *err,
 	if (rc == -EEXIST)
 		snprintf(err, errlen, "overlaps memory that is registered");
 	for (i = 0; i < vt->n_dev && !rc; i++) {
-		/* with windows it is a pool, and large: not at first use */
-		if (!vt->dev[i].used &&
-		    vt->dev[i].grant != KVS_VERBS_GRANT_WINDOW)
+		/* a pool, and large: not at first use */
+		if (!vt->dev[i].used && !kvs_verbs_dev_shares(&vt->dev[i]))
 			continue;
 		m->mr[i] = reg(&vt->dev[i], m);
 		if (!m->mr[i])
@@ -314,9 +316,8 @@ int kvs_verbs_owner_get(struct kvs_verbs *vt, uint64_t owner,
 	rc = -ENODEV;
 	if (!own->dev)
 		goto out_free;
-	own->pd = own->dev->grant == KVS_VERBS_GRANT_WINDOW
-			  ? own->dev->pd
-			  : ibv_alloc_pd(own->dev->ctx);
+	own->pd = kvs_verbs_dev_shares(own->dev) ? own->dev->pd
+						 : ibv_alloc_pd(own->dev->ctx);
 	if (!own->pd) {
 		rc = errno ? -errno : -ENOMEM;
 		goto out_free;

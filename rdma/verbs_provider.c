@@ -19,7 +19,11 @@ const char *const kvs_verbs_grant_name[KVS_VERBS_GRANT_KINDS] = {
 	[KVS_VERBS_GRANT_AUTO] = "auto",
 	[KVS_VERBS_GRANT_WINDOW] = "window",
 	[KVS_VERBS_GRANT_MR] = "mr",
+	[KVS_VERBS_GRANT_QP] = "qp",
 };
+
+#define UNCONFINED \
+	"A writer reaches the whole pool while any room of its is open"
 
 static const struct kvs_verbs_provider providers[] = {
 	{
@@ -32,6 +36,9 @@ static const struct kvs_verbs_provider providers[] = {
 			      "before the packet in hand is placed (measured); "
 			      "and bounds are not enforced (rxe_resp.c "
 			      "check_rkey): a writer reaches the whole pool",
+		.why_qp = "the queue pair stopped, its requests back, 20 ms "
+			  "later destroyed: nothing is placed by it any more "
+			  "(rxe_qp_do_cleanup; measured). " UNCONFINED,
 	},
 	{
 		.driver = "siw",
@@ -114,6 +121,10 @@ static const struct kvs_verbs_provider providers[] = {
 	"the queue pair destroyed: it is not known that LOCAL_INV is a proof " \
 	"here"
 
+#define QP_READ                                                              \
+	"the queue pair destroyed: by the specification what comes for one " \
+	"in the error state, or for none, is dropped (read, not run). " UNCONFINED
+
 static const struct kvs_verbs_provider unknown = {
 	.driver = "?",
 	.grant = KVS_VERBS_GRANT_MR,
@@ -125,6 +136,8 @@ static const struct kvs_verbs_provider unknown = {
 const char *kvs_verbs_provider_why(const struct kvs_verbs_provider *p,
 				   enum kvs_verbs_grant_kind kind)
 {
+	if (kind == KVS_VERBS_GRANT_QP)
+		return p->why_qp ? p->why_qp : QP_READ;
 	if (kind != KVS_VERBS_GRANT_WINDOW)
 		return p->why;
 	return p->why_window ? p->why_window : WINDOW_UNPROVEN;

@@ -18,6 +18,8 @@
  * @settle: ns to wait in ERR before a queue pair is destroyed
  * @why: what proves that a registration is closed, and why so
  * @why_window: what proves it of a window; NULL: nothing is known
+ * @why_qp: what proves it where it is a queue pair; NULL: as the specification
+ *          has it
  */
 struct kvs_verbs_provider {
 	const char *driver;
@@ -27,6 +29,7 @@ struct kvs_verbs_provider {
 	uint64_t settle;
 	const char *why;
 	const char *why_window;
+	const char *why_qp;
 };
 
 /* Never NULL: one of its own for drivers that are not known. */

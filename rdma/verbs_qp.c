@@ -54,14 +54,22 @@ static uint8_t reads(int device)
 				    : (uint8_t)device;
 }
 
+/* What writes and reads of the other side may come in by it. */
+static unsigned int access_of(const struct kvs_verbs_conn *vc)
+{
+	if (!vc->own)
+		return 0;
+	if (vc->dev->grant != KVS_VERBS_GRANT_QP)
+		return IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+	return vc->parent ? (unsigned int)vc->access : 0;
+}
+
 static int to_init(struct kvs_verbs_conn *vc)
 {
 	struct ibv_qp_attr a = {
 		.qp_state = IBV_QPS_INIT,
 		.port_num = vc->dev->port,
-		.qp_access_flags = vc->own ? IBV_ACCESS_REMOTE_WRITE |
-						     IBV_ACCESS_REMOTE_READ
-					   : 0,
+		.qp_access_flags = access_of(vc),
 	};
 	int rc = ibv_modify_qp(vc->qp, &a,
 			       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
@@ -153,6 +161,7 @@ void kvs_verbs_qp_blob(const struct kvs_verbs_conn *vc,
 		.msg = KVS_VERBS_MSG,
 		.rd_in = reads(d->attr.max_qp_rd_atom),
 		.rd_out = reads(d->attr.max_qp_init_rd_atom),
+		.number = vc->number,
 	};
 	memcpy(ret->gid, vc->gid.raw, sizeof(ret->gid));
 }

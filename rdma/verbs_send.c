@@ -31,6 +31,7 @@ static void op_done(struct kvs_verbs_conn *vc, struct kvs_verbs_op *op,
 		    int status)
 {
 	struct kvs_verbs *vt = kvs_verbs_of(vc->c.t);
+	struct kvs_conn *c = &kvs_verbs_face(vc)->c;
 
 	kvs_list_del(&op->node);
 	vt->handled++;
@@ -42,10 +43,10 @@ static void op_done(struct kvs_verbs_conn *vc, struct kvs_verbs_op *op,
 	case KVS_VERBS_OP_FRAME:
 	case KVS_VERBS_OP_TX:
 		if (op->tx)
-			op->tx->done(&vc->c, op->tx, status);
+			op->tx->done(c, op->tx, status);
 		break;
 	case KVS_VERBS_OP_READ:
-		op->rd->done(&vc->c, op->rd, status);
+		op->rd->done(c, op->rd, status);
 		break;
 	case KVS_VERBS_OP_BIND:
 		kvs_verbs_window_bound(op->vg, status);
@@ -248,6 +249,12 @@ static uint32_t source(struct kvs_verbs_conn *vc, const void *p, uint64_t len,
 	return (uint32_t)n;
 }
 
+/* A key's address without the number of its branch. */
+static uint64_t place(uint64_t addr)
+{
+	return addr & ((1ull << KVS_VERBS_BRANCH_SHIFT) - 1);
+}
+
 /* The next request of a write. Return: false when it must wait. */
 static bool post_piece(struct kvs_verbs_conn *vc, struct kvs_verbs_op *op)
 {
@@ -258,7 +265,7 @@ static bool post_piece(struct kvs_verbs_conn *vc, struct kvs_verbs_op *op)
 		.sg_list = sge,
 		.opcode = IBV_WR_RDMA_WRITE,
 		.wr.rdma = {
-			.remote_addr = tx->remote.addr + op->at,
+			.remote_addr = place(tx->remote.addr) + op->at,
 			.rkey = tx->remote.rkey,
 		},
 	};
@@ -331,7 +338,7 @@ static bool post_read(struct kvs_verbs_conn *vc, struct kvs_verbs_op *op)
 			.num_sge = 1,
 			.opcode = IBV_WR_RDMA_READ,
 			.wr.rdma = {
-				.remote_addr = rd->remote.addr + op->at,
+				.remote_addr = place(rd->remote.addr) + op->at,
 				.rkey = rd->remote.rkey,
 			},
 		};
@@ -391,6 +398,10 @@ void kvs_verbs_pump(struct kvs_verbs_conn *vc)
 	while ((vc->state == KVS_VERBS_UP || vc->state == KVS_VERBS_FLUSHING) &&
 	       !kvs_list_empty(&vc->ops)) {
 		op = kvs_list_first(&vc->ops, struct kvs_verbs_op, node);
+		if (op->refused) {
+			op_done(vc, op, -EREMOTEIO);
+			continue;
+		}
 		if (!post_op(vc, op))
 			break;
 		op->last = vc->posted;
@@ -491,11 +502,28 @@ static int tcp_write(struct kvs_verbs_conn *vc, struct kvs_tx *tx)
 	return rc;
 }
 
+/* Where a write or a read goes. *ret_refused: its grant was closed. */
+static struct kvs_verbs_conn *way_to(struct kvs_verbs_conn *vc,
+				     const struct kvs_grant_key *key,
+				     bool *ret_refused)
+{
+	uint32_t number = (uint32_t)(key->addr >> KVS_VERBS_BRANCH_SHIFT);
+	struct kvs_verbs_conn *b = kvs_verbs_branch_find(vc, number);
+
+	if (!number)
+		return vc;
+	if (b && can_send(b))
+		return b;
+	*ret_refused = true;
+	return vc;
+}
+
 int kvs_verbs_write(struct kvs_conn *c, struct kvs_tx *tx)
 {
 	const struct kvs_frame *f = (const void *)tx->frame;
 	struct kvs_verbs_conn *vc = kvs_verbs_conn_of(c);
 	struct kvs_verbs_op *op;
+	bool refused = false;
 	size_t i;
 
 	if (vc->state == KVS_VERBS_TCP)
@@ -504,11 +532,14 @@ int kvs_verbs_write(struct kvs_conn *c, struct kvs_tx *tx)
 		return -EPIPE;
 	if (!tx->one_sided && kvs_get32(f->payload))
 		return -EOPNOTSUPP;
+	if (tx->one_sided)
+		vc = way_to(vc, &tx->remote, &refused);
 	op = op_new(vc, tx->one_sided ? KVS_VERBS_OP_TX : KVS_VERBS_OP_FRAME,
 		    0);
 	if (!op)
 		return -ENOMEM;
 	op->tx = tx;
+	op->refused = refused;
 	for (i = 0; tx->one_sided && i < tx->n_iov; i++)
 		op->len += tx->iov[i].iov_len;
 	op->frame_len = KVS_DATA_FRAME;
@@ -521,6 +552,7 @@ int kvs_verbs_read(struct kvs_conn *c, struct kvs_read *rd)
 {
 	struct kvs_verbs_conn *vc = kvs_verbs_conn_of(c);
 	struct kvs_verbs_op *op;
+	bool refused = false;
 
 	if (vc->state == KVS_VERBS_TCP) {
 		kvs_verbs_close(c, -EPROTO, false);
@@ -530,9 +562,10 @@ int kvs_verbs_read(struct kvs_conn *c, struct kvs_read *rd)
 		return -EPIPE;
 	if (rd->len > vc->dev->max_mr) /* it is registered in one */
 		return -EINVAL;
-	op = op_new(vc, KVS_VERBS_OP_READ, 0);
+	op = op_new(way_to(vc, &rd->remote, &refused), KVS_VERBS_OP_READ, 0);
 	if (!op)
 		return -ENOMEM;
+	op->refused = refused;
 	op->rd = rd;
 	op->len = rd->len;
 	return 0;

@@ -4,7 +4,8 @@
  * to each other, a write from one page to another. With windows: one is bound,
  * lets a write through, keeps one behind its end out, is invalidated, and lets
  * none through any more. A driver that says it has windows and fails here gets
- * registrations.
+ * registrations. With queue pairs of grants: the one is destroyed, and what the
+ * other still writes changes nothing.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@
 #define PAGE 4096u
 #define BYTES (4 * PAGE) /* source, window, behind it, spare */
 #define WAIT_NS (2 * KVS_NSEC_PER_SEC)
+#define NOBODY_NS (100 * KVS_NSEC_PER_MSEC) /* of a write that nobody takes */
 #define PSN 7
 
 struct trial {
@@ -27,6 +29,8 @@ struct trial {
 	struct ibv_mw *mw;
 	unsigned char *mem;
 	struct ibv_qp *qp[2]; /* writer, owner of the window */
+	uint8_t timeout, retries; /* of a write */
+	uint64_t wait; /* ns */
 	char *why;
 	size_t len;
 };
@@ -40,7 +44,7 @@ static int say(struct trial *t, const char *what, int rc)
 
 static int wait_one(struct trial *t, enum ibv_wc_status *ret)
 {
-	uint64_t until = kvs_clock_now(&kvs_clock_real) + WAIT_NS;
+	uint64_t until = kvs_clock_now(&kvs_clock_real) + t->wait;
 	struct ibv_wc wc;
 	int n;
 
@@ -133,8 +137,8 @@ static int link_qp(struct trial *t, int which)
 	};
 	struct ibv_qp_attr rts = {
 		.qp_state = IBV_QPS_RTS,
-		.timeout = 14,
-		.retry_cnt = 7,
+		.timeout = t->timeout,
+		.retry_cnt = t->retries,
 		.rnr_retry = 7,
 		.sq_psn = PSN,
 	};
@@ -278,6 +282,36 @@ static int try_write_mr(struct trial *t)
 	return rc;
 }
 
+/* Is a queue pair that was destroyed the end of what comes by it? */
+static int try_branch(struct trial *t)
+{
+	const struct timespec rest = { 0, (long)t->d->prov->settle };
+	struct ibv_qp_attr err = { .qp_state = IBV_QPS_ERR };
+	bool landed = false;
+	int rc;
+
+	/* 16 ms, twice */
+	t->timeout = 12;
+	t->retries = 1;
+	rc = try_write_mr(t);
+	if (rc)
+		return rc;
+	rc = -ibv_modify_qp(t->qp[1], &err, IBV_QP_STATE);
+	if (!rc && t->d->prov->settle)
+		nanosleep(&rest, NULL);
+	if (!rc)
+		rc = -ibv_destroy_qp(t->qp[1]);
+	if (rc)
+		return say(t, "a queue pair cannot be destroyed", rc);
+	t->qp[1] = NULL;
+	t->wait = NOBODY_NS;
+	rc = try_write(t, PAGE, t->mr->rkey, &landed);
+	t->wait = WAIT_NS;
+	if (landed || t->mem[PAGE] != 0xee)
+		return say(t, "a write to a destroyed queue pair arrives", 0);
+	return rc == -ETIMEDOUT ? 0 : rc;
+}
+
 static int reg(struct trial *t, int access)
 {
 	if (t->mr && ibv_dereg_mr(t->mr))
@@ -289,10 +323,31 @@ static int reg(struct trial *t, int access)
 	return say(t, "memory cannot be registered", errno ? -errno : -ENOMEM);
 }
 
-int kvs_verbs_trial(struct kvs_verbs_dev *d, bool windows, char *why,
-		    size_t len)
+static int try_kind(struct trial *t, enum kvs_verbs_grant_kind kind)
 {
-	struct trial t = { .d = d, .why = why, .len = len };
+	switch (kind) {
+	case KVS_VERBS_GRANT_WINDOW:
+		return try_windows(t);
+	case KVS_VERBS_GRANT_QP:
+		return try_branch(t);
+	case KVS_VERBS_GRANT_AUTO:
+	case KVS_VERBS_GRANT_MR:
+	case KVS_VERBS_GRANT_KINDS:
+		break;
+	}
+	return try_write_mr(t);
+}
+
+int kvs_verbs_trial(struct kvs_verbs_dev *d, enum kvs_verbs_grant_kind kind,
+		    char *why, size_t len)
+{
+	bool windows = kind == KVS_VERBS_GRANT_WINDOW;
+	struct trial t = { .d = d,
+			   .timeout = 14,
+			   .retries = 7,
+			   .wait = WAIT_NS,
+			   .why = why,
+			   .len = len };
 	void *p = NULL;
 	int rc = -ENOMEM;
 
@@ -308,7 +363,7 @@ int kvs_verbs_trial(struct kvs_verbs_dev *d, bool windows, char *why,
 		rc = reg(&t, windows ? IBV_ACCESS_MW_BIND
 				     : IBV_ACCESS_REMOTE_WRITE);
 	if (!rc)
-		rc = windows ? try_windows(&t) : try_write_mr(&t);
+		rc = try_kind(&t, kind);
 	if (t.cq)
 		drop_pair(&t);
 	if (t.mr)

@@ -94,18 +94,17 @@ int kvs_verbs_windows_drop(struct kvs_verbs_conn *vc)
 
 /* ---- opening ---- */
 
-static struct kvs_verbs_conn *conn_of_owner(struct kvs_verbs_owner *own)
+struct kvs_verbs_conn *kvs_verbs_conn_of_owner(struct kvs_verbs_owner *own)
 {
 	struct kvs_verbs_conn *vc;
 
 	kvs_list_for_each_entry(vc, &own->vt->conns, node)
-		if (vc->own == own && vc->state == KVS_VERBS_UP)
+		if (vc->own == own && !vc->parent && vc->state == KVS_VERBS_UP)
 			return vc;
 	return NULL;
 }
 
-/* From poll, once: what could not begin, or ended before it did. */
-static void answer(struct kvs_verbs_grant *vg, int status)
+void kvs_verbs_grant_answer(struct kvs_verbs_grant *vg, int status)
 {
 	struct kvs_verbs *vt = kvs_verbs_of(vg->g.t);
 
@@ -160,7 +159,7 @@ static void begin_bind(struct kvs_verbs_grant *vg, struct kvs_verbs_conn *vc)
 		window_put(vc->dev, vg->window[i]);
 		vg->window[i] = NULL;
 	}
-	answer(vg, rc ? rc : -ENOMEM);
+	kvs_verbs_grant_answer(vg, rc ? rc : -ENOMEM);
 }
 
 int kvs_verbs_window_open(struct kvs_verbs_grant *vg)
@@ -171,7 +170,7 @@ int kvs_verbs_window_open(struct kvs_verbs_grant *vg)
 	vg->window = calloc(vg->g.n, sizeof(*vg->window));
 	if (!vg->window)
 		return -ENOMEM;
-	vc = conn_of_owner(vg->own);
+	vc = kvs_verbs_conn_of_owner(vg->own);
 	if (vc)
 		begin_bind(vg, vc);
 	else
@@ -185,7 +184,9 @@ void kvs_verbs_windows_conn_up(struct kvs_verbs_conn *vc)
 
 	kvs_list_for_each_entry_safe(vg, tmp, &kvs_verbs_of(vc->c.t)->waiting,
 				     wait)
-		if (vg->own == vc->own)
+		if (vg->own == vc->own && vg->by_branch)
+			kvs_verbs_branch_begin(vg, vc);
+		else if (vg->own == vc->own)
 			begin_bind(vg, vc);
 }
 
@@ -194,8 +195,8 @@ void kvs_verbs_grant_cancel(struct kvs_grant *g)
 	struct kvs_verbs_grant *vg = kvs_verbs_grant_of(g);
 
 	/* a connection may never come */
-	if (vg->window && !vg->vc && !vg->job_busy)
-		answer(vg, -ECANCELED);
+	if ((vg->window || vg->by_branch) && !vg->vc && !vg->job_busy)
+		kvs_verbs_grant_answer(vg, -ECANCELED);
 }
 
 /* The next request of a grant's; its key, when it is a bind. */
@@ -273,12 +274,12 @@ void kvs_verbs_window_close(struct kvs_verbs_grant *vg)
 
 	vg->closing = true;
 	if (!vc) {
-		answer(vg, 0);
+		kvs_verbs_grant_answer(vg, 0);
 		return;
 	}
 	if (vc->state == KVS_VERBS_DYING) {
 		if (vc->end == KVS_VERBS_END_STUCK)
-			answer(vg, -EBUSY);
+			kvs_verbs_grant_answer(vg, -EBUSY);
 		return; /* its end answers */
 	}
 	op = vg->invalidated ? NULL : kvs_verbs_op_new(vc, KVS_VERBS_OP_INV);
@@ -333,10 +334,10 @@ void kvs_verbs_windows_conn_stuck(struct kvs_verbs_conn *vc)
 
 	kvs_list_for_each_entry_safe(vg, tmp, &vc->grants, on_conn)
 		if (vg->closing)
-			answer(vg, -EBUSY);
+			kvs_verbs_grant_answer(vg, -EBUSY);
 }
 
-void kvs_verbs_windows_conn_gone(struct kvs_list *grants)
+void kvs_verbs_windows_conn_gone(struct kvs_list *grants, int err)
 {
 	struct kvs_verbs_grant *vg;
 
@@ -345,7 +346,9 @@ void kvs_verbs_windows_conn_gone(struct kvs_list *grants)
 		kvs_list_del(&vg->on_conn);
 		vg->vc = NULL;
 		if (vg->closing)
-			answer(vg, 0);
+			kvs_verbs_grant_answer(vg, 0);
+		else if (vg->g.state == KVS_GRANT_OPENING) /* a branch */
+			kvs_verbs_grant_answer(vg, err);
 	}
 }
 

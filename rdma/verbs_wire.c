@@ -25,7 +25,7 @@ struct wire_blob {
 	kvs_le32 msg;
 	unsigned char gid[16];
 	kvs_le32 err;
-	kvs_le32 zero2;
+	kvs_le32 number;
 	kvs_le64 sent;
 	unsigned char zero3[24];
 };
@@ -62,6 +62,7 @@ void kvs_verbs_blob_encode(const struct kvs_verbs_blob *b,
 		.slots = kvs_put16(b->slots),
 		.msg = kvs_put32(b->msg),
 		.err = kvs_put32(b->err),
+		.number = kvs_put32(b->number),
 		.sent = kvs_put64(b->sent),
 	};
 
@@ -100,9 +101,12 @@ int kvs_verbs_blob_decode(const struct kvs_frame *f, struct kvs_verbs_blob *ret)
 		.slots = kvs_get16(w.slots),
 		.msg = kvs_get32(w.msg),
 		.err = kvs_get32(w.err),
+		.number = kvs_get32(w.number),
 		.sent = kvs_get64(w.sent),
 	};
 	memcpy(ret->gid, w.gid, sizeof(w.gid));
+	if (ret->number > KVS_VERBS_BRANCH_MAX)
+		return -EPROTO;
 	switch (w.what) {
 	case KVS_VERBS_OFFER:
 	case KVS_VERBS_ANSWER:

@@ -11,6 +11,7 @@
  *     OFFER (its queue pair)  --TCP-->
  *                             <--TCP--    ANSWER (its queue pair, ready)
  *     CREDIT, then frames     ---QP-->    may send from here on
+ *     OFFER, ANSWER, FIN of branches, by their numbers, any time
  *     FIN                     <-TCP-->    FIN
  */
 #ifndef KVS_RDMA_VERBS_WIRE_H
@@ -27,6 +28,9 @@
 #define KVS_VERBS_MSG_MIN 256u /* bytes of a receive, header included */
 #define KVS_VERBS_MSG_MAX 65536u
 #define KVS_VERBS_SLOTS_MAX 4096u
+/* A branch's number is in a key's address from this bit on. */
+#define KVS_VERBS_BRANCH_SHIFT 48
+#define KVS_VERBS_BRANCH_MAX 0xffffu
 
 enum kvs_verbs_what {
 	KVS_VERBS_OFFER = 1,
@@ -53,6 +57,7 @@ enum kvs_verbs_link {
  * @msg: bytes of one message, header included
  * @rd_in: READs of the other side it serves at a time
  * @rd_out: READs it has under way at a time, at most
+ * @number: 0: of the connection; else of a branch of it (verbs_branch.c)
  * @err: FIN: positive errno, 0: in order
  * @sent: FIN: messages that it sent on the queue pair in all
  */
@@ -68,6 +73,7 @@ struct kvs_verbs_blob {
 	uint32_t msg;
 	uint8_t rd_in;
 	uint8_t rd_out;
+	uint32_t number;
 	uint32_t err;
 	uint64_t sent;
 };

@@ -411,7 +411,8 @@ int main(int argc, char **argv)
 		if (!race_verbs_there())
 			return 77;
 		return over(&race_verbs_mr, false) +
-		       over(&race_verbs_window, false);
+		       over(&race_verbs_window, false) +
+		       over(&race_verbs_qp, false);
 	}
 	bad = over(&race_tcp_sock, true);
 	if (rig_has_uring())

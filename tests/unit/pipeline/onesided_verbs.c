@@ -129,6 +129,7 @@ static const struct os_net net = {
 static const enum kvs_verbs_grant_kind kinds[] = {
 	KVS_VERBS_GRANT_WINDOW,
 	KVS_VERBS_GRANT_MR,
+	KVS_VERBS_GRANT_QP,
 };
 
 static void begin(const char *driver, enum kvs_verbs_grant_kind k,
@@ -192,10 +193,10 @@ static void receive(unsigned int slot, unsigned int ranks)
 static void ready_by_all_ranks(void **state)
 {
 	(void)state;
-	for (unsigned int i = 0; i < 2 * OS_RANKS; i++) {
-		unsigned int ranks = 1 + i / 2;
+	for (unsigned int i = 0; i < 3 * OS_RANKS; i++) {
+		unsigned int ranks = 1 + i / 3;
 
-		begin("mlx5_core", kinds[i % 2], ranks);
+		begin("mlx5_core", kinds[i % 3], ranks);
 		os_admit(&g, 1, 1, PAGES - 3);
 		receive(1, ranks);
 		end(false);
@@ -217,7 +218,7 @@ static struct fv_flight *abort_in_flight(unsigned int slot)
 static void late_write(const char *driver, enum kvs_verbs_grant_kind k,
 		       bool in_hand)
 {
-	bool by_key = k == KVS_VERBS_GRANT_MR || strcmp(driver, "rxe");
+	bool by_key = k != KVS_VERBS_GRANT_WINDOW || strcmp(driver, "rxe");
 	struct fv_flight *f;
 
 	begin(driver, k, 1);
@@ -245,7 +246,11 @@ static void late_write(const char *driver, enum kvs_verbs_grant_kind k,
 		assert_true(fv_land(f, UINT64_MAX) < 0);
 	assert_false(changed());
 	os_run(&g, 4 * STEP);
-	if (!in_hand)
+	/* a write that was refused costs the connection; where it has a queue
+	 * pair of its own there is none to refuse it */
+	if (k == KVS_VERBS_GRANT_QP)
+		assert_non_null(g.w[0].c);
+	else if (!in_hand)
 		assert_null(g.w[0].c);
 	/* the other peer goes on */
 	g.room[2].first = 1;
@@ -256,9 +261,9 @@ static void late_write(const char *driver, enum kvs_verbs_grant_kind k,
 static void late_writes(void **state)
 {
 	(void)state;
-	for (unsigned int i = 0; i < 4; i++) {
-		late_write("mlx5_core", kinds[i % 2], i / 2);
-		late_write("rxe", kinds[i % 2], i / 2);
+	for (unsigned int i = 0; i < 6; i++) {
+		late_write("mlx5_core", kinds[i % 3], i / 3);
+		late_write("rxe", kinds[i % 3], i / 3);
 	}
 }
 
@@ -326,6 +331,7 @@ static void cannot_be_destroyed_either(void **state)
 	(void)state;
 	not_destroyed(KVS_VERBS_GRANT_WINDOW);
 	not_destroyed(KVS_VERBS_GRANT_MR);
+	not_destroyed(KVS_VERBS_GRANT_QP);
 }
 
 static void cannot_be_registered(void **state)

@@ -69,7 +69,7 @@ void vd_pool(struct vrig *r, void *addr, uint64_t len)
 	struct kvs_mem *m;
 	char err[256];
 
-	if (vd_kind == KVS_VERBS_GRANT_WINDOW &&
+	if (kvs_transport_key_per_conn(r->far) &&
 	    kvs_transport_register(r->far, addr, len, &m, err, sizeof(err)))
 		fail_msg("%s", err);
 }

@@ -91,6 +91,9 @@ static uint64_t differing(const unsigned char *a, const unsigned char *b)
 	uint64_t n = 0;
 	size_t i;
 
+	/* byte by byte takes long in an emulated machine */
+	if (!memcmp(a, b, LEN))
+		return 0;
 	for (i = 0; i < LEN; i++)
 		n += a[i] != b[i];
 	return n;
@@ -154,32 +157,44 @@ static void launch(struct bench *b, struct vgrant *v, int round)
 	vrig_until(b->r, ((volatile unsigned char *)b->dst)[want] != 0xee);
 }
 
+static int by_size(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+
+	return *x < *y ? -1 : *x > *y;
+}
+
 static void revoked_in_flight(void **state)
 {
 	const char *env = getenv("KVS_TEST_ROUNDS");
 	int rounds = env ? (int)strtol(env, NULL, 10) : 20;
-	uint64_t changed = 0, longest = 0, t0;
+	uint64_t changed = 0, t0, *took;
 	struct vgrant v;
 	struct bench b;
 	int i, cut = 0;
 	bool always;
 
 	(void)state;
+	took = calloc((size_t)rounds, sizeof(*took));
+	assert_non_null(took);
 	begin(&b);
 	/* there closing a window ends the connection in any case */
-	always = soft && kvs_transport_key_per_conn(b.r->far);
+	always = soft && far_opts.grant == KVS_VERBS_GRANT_WINDOW;
 	for (i = 0; i < rounds; i++) {
 		launch(&b, &v, i);
 		t0 = vrig_now();
 		vgrant_close(b.r, &v);
+		took[i] = vrig_now() - t0;
 		memcpy(b.copy, b.dst, LEN);
-		t0 = vrig_now() - t0;
-		longest = t0 > longest ? t0 : longest;
 		assert_int_equal(v.close_status, 0);
 		cut += written(b.copy, LEN) < LEN;
 		vrig_until(b.r, !b.wr.go);
 		vrig_for(b.r, 20000000);
 		changed += differing(b.dst, b.copy);
+		if (far_opts.grant == KVS_VERBS_GRANT_QP) {
+			assert_int_equal(b.far.closed, 0);
+			continue; /* nor is the connection in question */
+		}
 		if (!b.wr.w.status && !always)
 			continue;
 		/* it paid with its connection */
@@ -190,8 +205,11 @@ static void revoked_in_flight(void **state)
 	       "%llu\n",
 	       rounds, kvs_verbs_grant_name[far_opts.grant],
 	       (unsigned long long)changed);
-	printf("%d of them in flight, longest close %.1f ms\n", cut,
-	       (double)longest / 1e6);
+	qsort(took, (size_t)rounds, sizeof(*took), by_size);
+	printf("%d of them in flight, close: median %.1f ms, longest %.1f ms\n",
+	       cut, (double)took[rounds / 2] / 1e6,
+	       (double)took[rounds - 1] / 1e6);
+	free(took);
 	assert_int_equal(changed, 0);
 	/* else nothing was shown */
 	assert_true(cut > rounds / 2);
@@ -216,7 +234,7 @@ static void goes_on_unless_revoked(void **state)
 		assert_int_equal(b.wr.w.status, 0);
 		changed += differing(b.dst, b.copy);
 		vgrant_close(b.r, &v);
-		if (!soft || !kvs_transport_key_per_conn(b.r->far))
+		if (!soft || far_opts.grant != KVS_VERBS_GRANT_WINDOW)
 			continue;
 		vrig_until(b.r, b.far.closed && !b.wr.connected);
 		writer_pair(b.r, &b.wr, &b.far);

@@ -33,6 +33,7 @@ static const struct kvs_verbs_blob good = {
 	.msg = 1024,
 	.rd_in = 16,
 	.rd_out = 8,
+	.number = 513,
 	.err = 5,
 	.sent = 1ull << 40,
 };
@@ -63,6 +64,7 @@ static void round_trip(void **state)
 	assert_int_equal(b.msg, good.msg);
 	assert_int_equal(b.rd_in, good.rd_in);
 	assert_int_equal(b.rd_out, good.rd_out);
+	assert_int_equal(b.number, good.number);
 	assert_int_equal(b.err, good.err);
 	assert_int_equal(b.sent, good.sent);
 }
@@ -92,6 +94,7 @@ static void ranges(void **state)
 	REFUSED(qpn, 0);
 	REFUSED(qpn, 1u << 24);
 	REFUSED(psn, 1u << 24);
+	REFUSED(number, KVS_VERBS_BRANCH_MAX + 1);
 	REFUSED(slots, 0);
 	REFUSED(slots, KVS_VERBS_SLOTS_MAX + 1);
 	REFUSED(msg, KVS_VERBS_MSG_MIN - 1);
