@@ -150,13 +150,6 @@ struct sim_rank {
 	struct kvs_list jobs; /* calls whose source items are not free yet */
 };
 
-struct sim_packet {
-	struct kvs_list node;
-	uint64_t due; /* ns */
-	size_t len;
-	_Alignas(8) unsigned char b[];
-};
-
 /* An engine process. */
 struct sim_engine {
 	struct sim *w;
@@ -172,7 +165,7 @@ struct sim_engine {
 	bool daemon_closed; /* the daemon's end is */
 	bool want; /* the daemon waits for room in the socket */
 	bool watched;
-	struct kvs_list to_daemon; /* struct sim_packet */
+	struct kvs_list to_daemon; /* tools/packets.h */
 	struct kvs_list to_engine;
 	struct kvs_timer tick; /* its scheduler's turn */
 	struct kvs_timer act; /* its death, or its leaving */

@@ -2,28 +2,18 @@
 /* What lies between an engine and the daemon, in the place of their socket,
  * memfds and pidfd: two queues, words both can see, and two ends. */
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include "tools/packets.h"
 #include "tools/sim/sim.h"
 
 static int port_queue(struct sim_engine *g, struct kvs_list *to, const void *p,
 		      size_t len, uint64_t due)
 {
-	struct sim_packet *k;
-
 	if (sim_chance(g->w, g->w->healing ? 0 : g->w->plan.eagain)) {
 		sim_fault(g->w, SIM_FAULT_SOCKET_FULL);
 		return -EAGAIN;
 	}
-	k = malloc(sizeof(*k) + len);
-	if (!k)
-		return -ENOMEM;
-	k->due = due;
-	k->len = len;
-	memcpy(k->b, p, len);
-	kvs_list_add_tail(to, &k->node);
-	return 0;
+	return kvs_packets_put(to, p, len, due);
 }
 
 /* ---- the engine's end ---------------------------------------------------- */
@@ -42,18 +32,12 @@ static int eng_send(struct kvs_engine *e, const void *p, size_t len)
 static ssize_t eng_receive(struct kvs_engine *e, bool *ret_cut)
 {
 	struct sim_engine *g = e->port_arg;
-	struct sim_packet *k;
-	ssize_t len;
+	size_t len = kvs_packets_take(&g->to_engine, &e->buf);
 
 	*ret_cut = false;
-	if (kvs_list_empty(&g->to_engine))
+	if (!len)
 		return g->daemon_closed ? 0 : -EAGAIN;
-	k = kvs_list_first(&g->to_engine, struct sim_packet, node);
-	kvs_list_del(&k->node);
-	len = (ssize_t)k->len;
-	memcpy(&e->buf, k->b, k->len);
-	free(k);
-	return len;
+	return (ssize_t)len;
 }
 
 static void eng_shut(struct kvs_engine *e)
@@ -182,8 +166,7 @@ uint64_t sim_port_next(const struct sim_engine *g)
 	if (!g->fe || !g->fe->open)
 		return KVS_TIME_NEVER;
 	if (!kvs_list_empty(&g->to_daemon))
-		return kvs_list_first(&g->to_daemon, struct sim_packet, node)
-			->due;
+		return kvs_packets_first(&g->to_daemon)->due;
 	return g->eof ? sim_time(g->w) : KVS_TIME_NEVER;
 }
 
@@ -194,30 +177,16 @@ bool sim_port_due(const struct sim_engine *g)
 
 void sim_port_deliver(struct sim_engine *g)
 {
-	struct sim_packet *k;
-
 	if (kvs_list_empty(&g->to_daemon)) {
 		sim_note(g->w, 0, "", "engine %u: end of file", g->nr);
 		kvs_front_engine_lost(g->fe, "socket closed");
 		return;
 	}
-	k = kvs_list_first(&g->to_daemon, struct sim_packet, node);
-	kvs_list_del(&k->node);
-	kvs_front_engine_receive(g->fe, k->b, k->len, false);
-	free(k);
+	kvs_packets_deliver(&g->to_daemon, g->fe);
 }
 
 void sim_port_free(struct sim_engine *g)
 {
-	struct kvs_list *q[] = { &g->to_daemon, &g->to_engine };
-
-	for (size_t i = 0; i < KVS_ARRAY_SIZE(q); i++) {
-		while (!kvs_list_empty(q[i])) {
-			struct sim_packet *k =
-				kvs_list_first(q[i], struct sim_packet, node);
-
-			kvs_list_del(&k->node);
-			free(k);
-		}
-	}
+	kvs_packets_free(&g->to_daemon);
+	kvs_packets_free(&g->to_engine);
 }

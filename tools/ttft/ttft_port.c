@@ -3,30 +3,12 @@
  * memfds: two queues, and words that both can see. It never fails. */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "tools/packets.h"
 #include "tools/ttft/ttft_world.h"
 
 /* An address for the daemon's pool in the engine; nothing is there. */
 #define PHANTOM_POOL ((void *)((uintptr_t)1 << 56))
-
-struct ttft_packet {
-	struct kvs_list node;
-	size_t len;
-	_Alignas(8) unsigned char b[];
-};
-
-static int queue(struct kvs_list *to, const void *p, size_t len)
-{
-	struct ttft_packet *k = malloc(sizeof(*k) + len);
-
-	if (!k)
-		return -ENOMEM;
-	k->len = len;
-	memcpy(k->b, p, len);
-	kvs_list_add_tail(to, &k->node);
-	return 0;
-}
 
 static int eng_send(struct kvs_engine *e, const void *p, size_t len)
 {
@@ -34,24 +16,18 @@ static int eng_send(struct kvs_engine *e, const void *p, size_t len)
 
 	if (m->closed || m->shut)
 		return -EPIPE;
-	return queue(&m->to_daemon, p, len);
+	return kvs_packets_put(&m->to_daemon, p, len, 0);
 }
 
 static ssize_t eng_receive(struct kvs_engine *e, bool *ret_cut)
 {
 	struct ttft_daemon *m = e->port_arg;
-	struct ttft_packet *k;
-	ssize_t len;
+	size_t len = kvs_packets_take(&m->to_engine, &e->buf);
 
 	*ret_cut = false;
-	if (kvs_list_empty(&m->to_engine))
+	if (!len)
 		return m->closed ? 0 : -EAGAIN;
-	k = kvs_list_first(&m->to_engine, struct ttft_packet, node);
-	kvs_list_del(&k->node);
-	len = (ssize_t)k->len;
-	memcpy(&e->buf, k->b, k->len);
-	free(k);
-	return len;
+	return (ssize_t)len;
 }
 
 static void eng_shut(struct kvs_engine *e)
@@ -96,7 +72,7 @@ static int front_send(struct kvs_front_engine *e, const void *p, size_t len)
 	if (m->shut)
 		return -EPIPE;
 	m->w->engine_turn = true;
-	return queue(&m->to_engine, p, len);
+	return kvs_packets_put(&m->to_engine, p, len, 0);
 }
 
 static void front_want(struct kvs_front_engine *e, bool on)
@@ -166,27 +142,13 @@ bool ttft_port_due(const struct ttft_daemon *m)
 
 void ttft_port_deliver(struct ttft_daemon *m)
 {
-	struct ttft_packet *k =
-		kvs_list_first(&m->to_daemon, struct ttft_packet, node);
-
-	kvs_list_del(&k->node);
-	kvs_front_engine_receive(m->fe, k->b, k->len, false);
-	free(k);
+	kvs_packets_deliver(&m->to_daemon, m->fe);
 }
 
 void ttft_port_free(struct ttft_daemon *m)
 {
-	struct kvs_list *const q[] = { &m->to_daemon, &m->to_engine };
-
-	for (size_t i = 0; i < sizeof(q) / sizeof(q[0]); i++) {
-		while (!kvs_list_empty(q[i])) {
-			struct ttft_packet *k =
-				kvs_list_first(q[i], struct ttft_packet, node);
-
-			kvs_list_del(&k->node);
-			free(k);
-		}
-	}
+	kvs_packets_free(&m->to_daemon);
+	kvs_packets_free(&m->to_engine);
 	free(m->words);
 	m->words = NULL;
 }

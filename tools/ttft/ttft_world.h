@@ -38,7 +38,7 @@ struct ttft_daemon {
 	/* the engine's socket and status page */
 	struct kvs_engine *e;
 	struct kvs_front_engine *fe;
-	struct kvs_list to_daemon; /* struct ttft_packet */
+	struct kvs_list to_daemon; /* tools/packets.h */
 	struct kvs_list to_engine;
 	bool closed; /* the daemon's end is */
 	bool shut; /* the engine's is */
