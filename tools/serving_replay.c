@@ -30,6 +30,7 @@ struct replay {
 	unsigned int *node; /* of each arrival */
 	double *seen; /* per instance: when it is free, as a router knows */
 	double *idle; /* and when it is */
+	uint32_t *heap; /* of these: who is free first, as a router knows */
 	double *now; /* per node: bytes */
 	double *high;
 };
@@ -46,23 +47,32 @@ static double later(double a, double b)
 	return a > b ? a : b;
 }
 
-static uint32_t least_queued(const struct replay *r)
+/* ->heap[@i] has more queued than it had. */
+static void sift(struct replay *r, uint32_t i)
 {
-	uint32_t best = 0;
+	uint32_t n = r->s->prefills, k;
 
-	for (uint32_t i = 1; i < r->s->prefills; i++)
-		if (r->seen[i] < r->seen[best])
-			best = i;
-	return best;
+	while ((k = 2 * i + 1) < n) {
+		uint32_t least = r->heap[i];
+
+		if (k + 1 < n && r->seen[r->heap[k + 1]] < r->seen[r->heap[k]])
+			k++;
+		if (r->seen[r->heap[k]] >= r->seen[least])
+			return;
+		r->heap[i] = r->heap[k];
+		r->heap[k] = least;
+		i = k;
+	}
 }
 
 /* When its memory is free. */
 static double end_of(struct replay *r, const struct kvs_serving_arrival *a)
 {
 	double seconds = a->tokens / r->s->prefill_rate, chunk, start, where;
-	uint32_t i = least_queued(r);
+	uint32_t i = r->heap[0];
 
 	r->seen[i] = later(r->seen[i], a->at) + seconds;
+	sift(r, 0);
 	start = later(r->idle[i], a->at);
 	/* as many draws for each: no share moves another's */
 	where = kvs_rng_double(&r->rng);
@@ -85,8 +95,10 @@ static double once(struct replay *r)
 	double bytes = (double)r->s->token_bytes, sum = 0;
 	size_t ended = 0;
 
-	for (uint32_t i = 0; i < r->s->prefills; i++)
+	for (uint32_t i = 0; i < r->s->prefills; i++) {
 		r->seen[i] = r->idle[i] = 0;
+		r->heap[i] = i;
+	}
 	for (unsigned int i = 0; i < r->nodes; i++)
 		r->now[i] = r->high[i] = 0;
 	for (size_t i = 0; i < l->n; i++) {
@@ -141,12 +153,13 @@ int kvs_serving_replay(const struct kvs_serving *s,
 		.node = calloc(l->n, sizeof(*r.node)),
 		.seen = calloc(s->prefills, sizeof(*r.seen)),
 		.idle = calloc(s->prefills, sizeof(*r.idle)),
+		.heap = calloc(s->prefills, sizeof(*r.heap)),
 		.now = calloc(nodes, sizeof(*r.now)),
 		.high = calloc(nodes, sizeof(*r.high)),
 	};
 	int ret = -ENOMEM;
 
-	if (r.end && r.node && r.seen && r.idle && r.now && r.high) {
+	if (r.end && r.node && r.seen && r.idle && r.heap && r.now && r.high) {
 		ret = 0;
 		*ret_peak = 0;
 		*ret_replays = how_often(l, nodes);
@@ -158,6 +171,7 @@ int kvs_serving_replay(const struct kvs_serving *s,
 	free(r.node);
 	free(r.seen);
 	free(r.idle);
+	free(r.heap);
 	free(r.now);
 	free(r.high);
 	return ret;

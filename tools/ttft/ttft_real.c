@@ -36,6 +36,7 @@ struct real {
 	unsigned int n_pids;
 	unsigned int first_prefill; /* of ->pid */
 	struct ttft_crashes crashes;
+	char dir[64]; /* that of ->sh */
 	unsigned char *scratch;
 };
 
@@ -364,6 +365,19 @@ static void count(struct real *w)
 	memcpy(t->drains, m->drains, sizeof(t->drains));
 }
 
+static void remove_dir(const char *dir)
+{
+	char path[128];
+
+	for (int x = 0; x < TTFT_RX; x++) {
+		snprintf(path, sizeof(path), "%s/engine-%d", dir, x);
+		(void)unlink(path);
+		snprintf(path, sizeof(path), "%s/engine-%d.lock", dir, x);
+		(void)unlink(path);
+	}
+	(void)rmdir(dir);
+}
+
 static int run(struct real *w)
 {
 	int r;
@@ -377,6 +391,8 @@ static int run(struct real *w)
 		r = prefills_begin(w);
 	if (!r)
 		r = decode_begin(w);
+	/* nobody else comes: nothing is left behind, however this ends */
+	remove_dir(w->dir);
 	if (!r)
 		r = loop(w);
 	for (int x = 0; x < TTFT_RX; x++)
@@ -385,19 +401,6 @@ static int run(struct real *w)
 	if (!r)
 		count(w);
 	return r;
-}
-
-static void remove_dir(const char *dir)
-{
-	char path[128];
-
-	for (int x = 0; x < TTFT_RX; x++) {
-		snprintf(path, sizeof(path), "%s/engine-%d", dir, x);
-		(void)unlink(path);
-		snprintf(path, sizeof(path), "%s/engine-%d.lock", dir, x);
-		(void)unlink(path);
-	}
-	(void)rmdir(dir);
 }
 
 int ttft_real(const struct ttft_opts *o, const struct ttft_plan *p,
@@ -416,12 +419,12 @@ int ttft_real(const struct ttft_opts *o, const struct ttft_plan *p,
 		     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (w->sh == MAP_FAILED)
 		return fail(w, -errno, "shared memory", NULL);
-	snprintf(w->sh->dir, sizeof(w->sh->dir), "%.40s/kvs-ttft-XXXXXX",
+	snprintf(w->dir, sizeof(w->dir), "%.40s/kvs-ttft-XXXXXX",
 		 tmp && *tmp ? tmp : "/tmp");
-	if (!mkdtemp(w->sh->dir))
-		return fail(w, -errno, w->sh->dir, NULL);
+	if (!mkdtemp(w->dir))
+		return fail(w, -errno, w->dir, NULL);
+	memcpy(w->sh->dir, w->dir, sizeof(w->dir));
 	ret = run(w);
-	remove_dir(w->sh->dir);
 	/* the rest goes with the process of the run */
 	return ret;
 }

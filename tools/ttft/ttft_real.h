@@ -33,8 +33,8 @@ struct ttft_real_daemon {
 
 /* In shared memory. */
 struct ttft_shared {
-	char dir[64]; /* sockets */
 	_Atomic uint64_t start; /* ns of the clock; 0: not yet */
+	char dir[64]; /* sockets */
 	_Atomic uint32_t n_ready; /* prefill instances */
 	_Atomic bool quit;
 	_Atomic bool failed; /* an instance cannot go on */
