@@ -37,7 +37,9 @@ int kvs_index_create(const struct kvs_index_opts *o, struct kvs_index **ret)
 
 	KVS_ASSERT(o->ops && o->ops->victim);
 	if (!o->max_entries || o->max_entries > KVS_INDEX_ENTRIES_MAX ||
-	    (unsigned int)o->policy >= KVS_POLICY_MAX)
+	    (unsigned int)o->policy >= KVS_POLICY_MAX ||
+	    o->small_share > KVS_INDEX_PER_MILLE ||
+	    o->promote > KVS_INDEX_USED_MAX)
 		return -EINVAL;
 	for (unsigned int t = 0; t < KVS_TIER_MAX; t++)
 		if (!limits_ok(&o->tier[t]))
@@ -47,6 +49,9 @@ int kvs_index_create(const struct kvs_index_opts *o, struct kvs_index **ret)
 		return -ENOMEM;
 	ix->magic = KVS_INDEX_MAGIC;
 	ix->policy = o->policy;
+	ix->small_share = o->small_share ? o->small_share
+					 : KVS_INDEX_SMALL_SHARE;
+	ix->promote = o->promote ? o->promote : KVS_INDEX_PROMOTE;
 	ix->secret = o->secret;
 	ix->ops = o->ops;
 	ix->arg = o->arg;

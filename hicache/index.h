@@ -32,11 +32,14 @@
  * resident; writing out (resident, and coming in a slower tier).
  *
  * Eviction, by tier. S3-FIFO (Yang, Zhang, Qiu, Yue, Rashmi: "FIFO queues are
- * all you need for cache eviction", SOSP 2023): a small queue of 10 % of the
- * bytes that new units pass through once, a main queue for those used again
- * there, and a ghost that remembers as many keys as the main queue has units;
- * pages read once, as those of a long prompt nobody continues, never push out
- * what is read again and again. Or LRU. Of a prefix the last pages should go
+ * all you need for cache eviction", SOSP 2023): a small queue that new units
+ * pass through once, a main queue for those used again there, and a ghost that
+ * remembers as many keys as the main queue has room for; pages read once, as
+ * those of a long prompt nobody continues, never push out what is read again
+ * and again. The paper has 10 % for the small queue and two uses to be moved
+ * on. Here it is half, and one use: KV is used again in the next turn of a
+ * conversation, once, and after minutes, when a tenth of the memory has long
+ * been overwritten. Or LRU. Of a prefix the last pages should go
  * first, as those before them are of use without them: publish and touch the
  * last unit of a prefix first.
  *
@@ -99,6 +102,9 @@ extern const char *const kvs_page_state_name[KVS_PAGE_STATE_MAX];
 
 #define KVS_INDEX_ENTRIES_MAX (1u << 30)
 #define KVS_INDEX_PER_MILLE 1000u
+#define KVS_INDEX_SMALL_SHARE 500u /* see DOC */
+#define KVS_INDEX_PROMOTE 1u
+#define KVS_INDEX_USED_MAX 3u /* uses that are counted */
 
 struct kvs_index;
 
@@ -150,6 +156,10 @@ struct kvs_tier_limits {
  * @max_entries: pages it can know, in all tiers together; from 1 to
  *		 KVS_INDEX_ENTRIES_MAX
  * @policy: what is evicted
+ * @small_share: S3-FIFO: per mille of the quota for the small queue, up to
+ *		 1000; 0: KVS_INDEX_SMALL_SHARE
+ * @promote: S3-FIFO: uses on the way through the small queue, 1 to 3, that
+ *	     move a unit to the main one; 0: KVS_INDEX_PROMOTE
  * @tier: limits of each tier
  * @secret: any number; unpredictable where keys come from strangers' files
  * @ops: not copied
@@ -158,6 +168,8 @@ struct kvs_tier_limits {
 struct kvs_index_opts {
 	uint32_t max_entries;
 	enum kvs_policy policy;
+	uint32_t small_share;
+	uint32_t promote;
 	struct kvs_tier_limits tier[KVS_TIER_MAX];
 	uint64_t secret;
 	const struct kvs_index_ops *ops;

@@ -98,6 +98,8 @@ struct kvs_ix_tier {
 struct kvs_index {
 	uint32_t magic;
 	enum kvs_policy policy;
+	uint32_t small_share; /* per mille */
+	uint32_t promote;
 	uint64_t secret;
 	const struct kvs_index_ops *ops;
 	void *arg;

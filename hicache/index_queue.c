@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which unit goes next. The constants of S3-FIFO are those of the paper that
- * index.h names: 10 % for the small queue, a ghost as long as the main queue,
- * two bits to count uses, and two uses on the way through the small queue to
- * be moved to the main one (its section 4.1 and algorithm 1). Shares are of
+ * Which unit goes next. S3-FIFO is algorithm 1 of the paper that index.h names,
+ * with a ghost as long as the main queue and two bits to count uses, as it has
+ * them; index.h says why its other two constants are settings. Shares are of
  * bytes here, as units differ in size.
  *
  * A unit that eviction meets with a pin on it is set aside, so that it is met
@@ -14,9 +13,6 @@
 
 #include "hicache/index_internal.h"
 
-#define SMALL_SHARE 100u /* per mille of the quota */
-#define USED_MAX 3u
-#define USED_PROMOTES 2u
 #define BUCKET 8u /* shades; a cache line */
 
 static struct kvs_ix_tier *tier_of(struct kvs_index *ix, uint32_t u)
@@ -100,12 +96,13 @@ static struct kvs_ix_shade *bucket(struct kvs_index *ix, uint32_t u,
 }
 
 /* How far back the ghost remembers: the units that fit the main queue. */
-static uint64_t ghost_length(const struct kvs_ix_tier *t)
+static uint64_t ghost_length(const struct kvs_index *ix,
+			     const struct kvs_ix_tier *t)
 {
 	uint64_t units =
 		t->queue[KVS_IX_SMALL].units + t->queue[KVS_IX_MAIN].units;
 
-	return per_mille(units, KVS_INDEX_PER_MILLE - SMALL_SHARE);
+	return per_mille(units, KVS_INDEX_PER_MILLE - ix->small_share);
 }
 
 static void ghost_add(struct kvs_index *ix, uint32_t u)
@@ -140,7 +137,7 @@ static bool ghost_take(struct kvs_index *ix, uint32_t u)
 	for (unsigned int i = 0; i < BUCKET; i++) {
 		if (!b[i].at || b[i].tag != tag)
 			continue;
-		if (t->evictions - b[i].at >= ghost_length(t))
+		if (t->evictions - b[i].at >= ghost_length(ix, t))
 			return false;
 		b[i].at = 0;
 		return true;
@@ -175,7 +172,7 @@ void kvs_ix_used(struct kvs_index *ix, uint32_t u)
 	if (ix->policy == KVS_POLICY_LRU) {
 		if (x->queue != KVS_IX_ASIDE)
 			move(ix, u, KVS_IX_SMALL);
-	} else if (x->used < USED_MAX) {
+	} else if (x->used < KVS_INDEX_USED_MAX) {
 		x->used++;
 	}
 }
@@ -199,7 +196,7 @@ static uint32_t choose_s3fifo(struct kvs_index *ix, struct kvs_ix_tier *t)
 {
 	struct kvs_ix_list *small = &t->queue[KVS_IX_SMALL];
 	struct kvs_ix_list *big = &t->queue[KVS_IX_MAIN];
-	uint64_t share = per_mille(t->limits.quota, SMALL_SHARE);
+	uint64_t share = per_mille(t->limits.quota, ix->small_share);
 	struct kvs_ix_unit *x;
 	uint32_t s, m;
 
@@ -213,7 +210,7 @@ static uint32_t choose_s3fifo(struct kvs_index *ix, struct kvs_ix_tier *t)
 		if (s != KVS_IX_NONE &&
 		    (small->bytes >= share || m == KVS_IX_NONE)) {
 			x = &ix->unit[s];
-			if (x->used < USED_PROMOTES) {
+			if (x->used < ix->promote) {
 				ghost_add(ix, s);
 				return s;
 			}

@@ -78,7 +78,7 @@ int kvs_key_space_init(struct kvs_key_space *s,
  * @hash: the engine's 128 bits: a chain over this page and all before it
  * @ret_key: key
  *
- * Context: any thread; about 0.3 us.
+ * Context: any thread; under a microsecond.
  */
 void kvs_key_of_hash(const struct kvs_key_space *s, const uint8_t hash[16],
 		     struct kvs_key *ret_key);
@@ -91,7 +91,7 @@ void kvs_key_of_hash(const struct kvs_key_space *s, const uint8_t hash[16],
  * @n: how many; all pages of a space have the same number
  * @ret_key: key; may be @before
  *
- * Context: any thread; about 1 ns a token.
+ * Context: any thread; about 10 ns a token.
  */
 void kvs_key_chain(const struct kvs_key_space *s, const struct kvs_key *before,
 		   const uint32_t *tokens, size_t n, struct kvs_key *ret_key);

@@ -12,6 +12,7 @@
 #define KVS_TOOLS_BENCH_H
 
 int kvs_bench_abort(int argc, char **argv);
+int kvs_bench_cache(int argc, char **argv);
 int kvs_bench_commit(int argc, char **argv);
 int kvs_bench_disk(int argc, char **argv);
 int kvs_bench_h2d(int argc, char **argv);

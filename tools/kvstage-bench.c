@@ -13,11 +13,11 @@ static const struct {
 	const char *name;
 	int (*run)(int argc, char **argv);
 } commands[] = {
-	{ "abort", kvs_bench_abort },	{ "commit", kvs_bench_commit },
-	{ "disk", kvs_bench_disk },	{ "h2d", kvs_bench_h2d },
-	{ "pool", kvs_bench_pool },	{ "recv", kvs_bench_recv },
-	{ "report", kvs_bench_report }, { "rooms", kvs_bench_rooms },
-	{ "ttft", kvs_bench_ttft },
+	{ "abort", kvs_bench_abort },	{ "cache", kvs_bench_cache },
+	{ "commit", kvs_bench_commit }, { "disk", kvs_bench_disk },
+	{ "h2d", kvs_bench_h2d },	{ "pool", kvs_bench_pool },
+	{ "recv", kvs_bench_recv },	{ "report", kvs_bench_report },
+	{ "rooms", kvs_bench_rooms },	{ "ttft", kvs_bench_ttft },
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -47,6 +47,7 @@ int main(int argc, char **argv)
 		.doc = "Measure kvstage on this machine."
 		       "\vSubcommands:\n"
 		       "  abort   from an abort in mid-transfer to free memory\n"
+		       "  cache   hit ratios of a trace, and cost of the index\n"
 		       "  commit  copying a room to a device, against one copy\n"
 		       "  disk    pages to the disk and back, against fio\n"
 		       "  h2d     copying scattered pages, against one copy\n"
@@ -76,7 +77,7 @@ int main(int argc, char **argv)
 	}
 	fprintf(stderr,
 		"kvstage-bench: no subcommand \"%s\"; there are abort, "
-		"commit, disk, h2d, pool, recv, report, rooms and ttft\n",
+		"cache, commit, disk, h2d, pool, recv, report, rooms and ttft\n",
 		argv[first]);
 	return EXIT_USAGE;
 }

@@ -551,6 +551,8 @@ static void run(struct rig *r, enum kvs_policy policy, uint32_t entries)
 	struct kvs_index_opts o = {
 		.max_entries = entries,
 		.policy = policy,
+		.small_share = (uint32_t)below(r, 5) * 100,
+		.promote = (uint32_t)below(r, 4),
 		.secret = kvs_rng_next(&r->rng),
 		.ops = &ops,
 		.arg = r,
@@ -559,6 +561,8 @@ static void run(struct rig *r, enum kvs_policy policy, uint32_t entries)
 	memset(&r->m, 0, sizeof(r->m));
 	r->m.policy = policy;
 	r->m.max_entries = entries;
+	r->m.small_share = o.small_share ? o.small_share : 500;
+	r->m.promote = o.promote ? o.promote : 1;
 	r->n_stale = 0;
 	for (unsigned int t = 0; t < KVS_TIER_MAX; t++) {
 		o.tier[t] = (struct kvs_tier_limits){ QUOTA, 900, 700 };

@@ -163,7 +163,8 @@ void m_enqueue(struct model *m, int u)
 {
 	unsigned int t = m->unit[u].tier;
 	int key = m_name(&m->unit[u]);
-	int back = (m->q[t][SMALL].n + m->q[t][MAIN].n) * 900 / 1000;
+	int back = (m->q[t][SMALL].n + m->q[t][MAIN].n) *
+		   (int)(1000 - m->small_share) / 1000;
 	int queue = SMALL;
 
 	for (int i = m->n_ghost[t] - 1; m->policy == KVS_POLICY_S3FIFO &&
@@ -206,11 +207,11 @@ static int m_choose(struct model *m, unsigned int t)
 			return -1;
 		if (m->policy == KVS_POLICY_LRU)
 			return s->v[0];
-		if (s->n &&
-		    (!b->n ||
-		     m_list_bytes(m, s) >= m->limits[t].quota * 100 / 1000)) {
+		if (s->n && (!b->n || m_list_bytes(m, s) >=
+					      m->limits[t].quota *
+						      m->small_share / 1000)) {
 			u = s->v[0];
-			if (m->unit[u].used < 2) {
+			if (m->unit[u].used < m->promote) {
 				int key = m_name(&m->unit[u]);
 
 				/* one shade a key */

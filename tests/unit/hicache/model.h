@@ -46,6 +46,8 @@ struct m_list {
 
 struct model {
 	enum kvs_policy policy;
+	uint32_t small_share; /* per mille */
+	uint32_t promote;
 	uint32_t max_entries;
 	struct kvs_tier_limits limits[KVS_TIER_MAX];
 	struct m_unit unit[UNITS];
