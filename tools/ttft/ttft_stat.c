@@ -210,7 +210,7 @@ static void ends(const struct ttft_set *s, const struct ttft_run *r,
 		const struct ttft_rec *c = &r->rec[i];
 
 		ret->direct += atomic_load(&c->route) == 1 + TTFT_DEVICE;
-		switch (c->end) {
+		switch ((enum ttft_end)atomic_load(&c->end)) {
 		case TTFT_DONE:
 			ret->completed++;
 			ret->input_tokens += q->input;
