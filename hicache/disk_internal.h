@@ -29,7 +29,8 @@ struct kvs_disk_slot {
  * @fini: nothing is in its hands
  * @submit: take a slot; kvs_disk_complete() comes from inside @turn
  * @turn: hand over, and complete what has ended
- * @flush: hand over what was submitted since; NULL: that needs no call
+ * @flush: hand over what was submitted since, and complete what is known to
+ *	have ended; NULL: that needs no call
  * @fd: see kvs_disk_fd()
  * @due: see kvs_disk_due(); NULL: never
  * @map: see kvs_disk_map(); NULL: -EOPNOTSUPP

@@ -229,23 +229,21 @@ static void flush(struct kvs_disk *d)
 
 unsigned int kvs_disk_turn(struct kvs_disk *d)
 {
-	struct kvs_list ended;
+	unsigned int n = 0, most = 4 * d->depth;
 	struct kvs_disk_io *io;
-	unsigned int n = 0;
 
 	hand_over(d);
 	d->ops->turn(d);
 	flush(d);
-	kvs_list_init(&ended);
-	kvs_list_splice_tail(&ended, &d->ended);
-	while (!kvs_list_empty(&ended)) {
-		io = kvs_list_first(&ended, struct kvs_disk_io, node);
+	/* one at a time: what an owner does with it may take long, and the
+	 * disk must not wait for that */
+	while (n < most && !kvs_list_empty(&d->ended)) {
+		io = kvs_list_first(&d->ended, struct kvs_disk_io, node);
 		kvs_list_del(&io->node);
 		tell(d, io);
 		n++;
+		flush(d);
 	}
-	/* what ->done started must not wait for a turn that nothing causes */
-	flush(d);
 	return n;
 }
 

@@ -269,26 +269,27 @@ static int begin(struct kvs_disk_store *s, struct kvs_disk_req *r)
 	return 0;
 }
 
-void kvs_store_pump(struct kvs_disk_store *s)
+bool kvs_store_pump(struct kvs_disk_store *s)
 {
 	struct kvs_disk_req *r;
 	int rc;
 
 	/* as many again wait in the engine, with their sums, so that it never
 	 * waits for these */
-	while (!kvs_list_empty(&s->queue) &&
-	       s->writing < 2 * kvs_disk_depth(s->disk)) {
-		r = kvs_list_first(&s->queue, struct kvs_disk_req, node);
-		rc = begin(s, r);
-		/* a buffer comes back with a transfer that is under way */
-		if (rc == -EAGAIN)
-			return;
-		if (!rc)
-			continue;
+	if (kvs_list_empty(&s->queue) ||
+	    s->writing >= 2 * kvs_disk_depth(s->disk))
+		return false;
+	r = kvs_list_first(&s->queue, struct kvs_disk_req, node);
+	rc = begin(s, r);
+	/* a buffer comes back with a transfer that is under way */
+	if (rc == -EAGAIN)
+		return false;
+	if (rc) {
 		kvs_list_del(&r->node);
 		finish(s, r, rc);
 		kvs_store_write_failed(s, rc);
 	}
+	return true;
 }
 
 int kvs_disk_store_put(struct kvs_disk_store *s, struct kvs_disk_req *r)

@@ -377,13 +377,17 @@ unsigned int kvs_disk_store_busy(const struct kvs_disk_store *s)
 
 unsigned int kvs_disk_store_turn(struct kvs_disk_store *s)
 {
+	unsigned int n = 0;
+
 	KVS_CHECK_MAGIC(s, KVS_STORE_MAGIC);
 	s->done = 0;
 	/* what waits goes out, and what has ended is told */
 	kvs_store_scrub_turn(s);
 	kvs_disk_turn(s->disk);
 	kvs_store_pump_gets(s);
-	kvs_store_pump(s);
+	/* summing a page up takes long; the disk goes on meanwhile */
+	while (n++ < 4 * kvs_disk_depth(s->disk) && kvs_store_pump(s))
+		kvs_disk_turn(s->disk);
 	/* what this began goes out now, not with what ends next */
 	kvs_disk_turn(s->disk);
 	return s->done;

@@ -201,7 +201,8 @@ int kvs_store_recover(struct kvs_disk_store *s, char *err, size_t errlen);
 
 /* ---- disk_put.c, disk_get.c, disk_scrub.c ---- */
 
-void kvs_store_pump(struct kvs_disk_store *s);
+/* Begin one put. Return: there may be more to begin. */
+bool kvs_store_pump(struct kvs_disk_store *s);
 /* Puts that have not begun end with @err. */
 void kvs_store_fail_queue(struct kvs_disk_store *s, int err);
 void kvs_store_pump_gets(struct kvs_disk_store *s);

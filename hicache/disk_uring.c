@@ -298,23 +298,14 @@ static bool overflow(struct kvs_disk *d)
 	return true;
 }
 
-static void uring_turn(struct kvs_disk *d)
+static void reap(struct kvs_disk *d)
 {
 	struct uring *u = d->engine;
 	struct io_uring_cqe *cqe[BATCH];
 	unsigned int total = 0, n, i;
 	struct kvs_disk_slot *slot[BATCH];
 	int res[BATCH];
-	uint64_t woken;
 
-	if (!u->enabled) {
-		if (kvs_uring_enable(&u->ring))
-			return;
-		u->enabled = true;
-	}
-	/* first, so that what comes after it wakes again */
-	if (read(u->fd, &woken, sizeof(woken)) < 0)
-		woken = 0;
 	submit(u);
 	overflow(d);
 	do {
@@ -332,12 +323,28 @@ static void uring_turn(struct kvs_disk *d)
 	} while (total < 2 * d->depth && (overflow(d) || n == BATCH));
 }
 
+static void uring_turn(struct kvs_disk *d)
+{
+	struct uring *u = d->engine;
+	uint64_t woken;
+
+	if (!u->enabled) {
+		if (kvs_uring_enable(&u->ring))
+			return;
+		u->enabled = true;
+	}
+	/* first, so that what comes after it wakes again */
+	if (read(u->fd, &woken, sizeof(woken)) < 0)
+		woken = 0;
+	reap(d);
+}
+
 static void uring_flush(struct kvs_disk *d)
 {
 	struct uring *u = d->engine;
 
-	if (u->enabled && u->unsubmitted)
-		submit(u);
+	if (u->enabled && (has_work(u) || io_uring_cq_ready(&u->ring)))
+		reap(d);
 }
 
 static int uring_fd(const struct kvs_disk *d)
