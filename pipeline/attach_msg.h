@@ -12,6 +12,7 @@
  *          <---------- ATTACHED + descriptors (status page, pools)
  *   ADMIT --------------------------------->  status word moves; in a group
  *                                             the second one joins the room
+ *          <------------ LAYOUT               of a room that is resharded
  *          <------------ READY (extents)      then the word says READY
  *          <------------ FAILED (err, text)   then the word says FAILED
  *   COMMIT -------------------------------->  word says COMMITTING
@@ -70,6 +71,7 @@ enum kvs_packet_type {
 	KVS_PACKET_RETRACTED,
 	KVS_PACKET_LOOKUP,
 	KVS_PACKET_CACHED,
+	KVS_PACKET_LAYOUT,
 	KVS_PACKET_TYPE_MAX,
 };
 
@@ -96,7 +98,11 @@ struct kvs_packet_attach {
 	char space[KVS_SPACE_TEXT]; /* of what is cached; "": nothing is */
 	uint32_t cache_block; /* tokens; 0: a page */
 	uint32_t reserved; /* 0 */
-	struct kvs_layer_buffer buffers[]; /* n_buffers */
+	uint32_t tp;
+	uint32_t tp_rank;
+	uint32_t cut; /* 1: a struct kvs_buffer_cut of each follows */
+	uint32_t reserved2; /* 0 */
+	struct kvs_layer_buffer buffers[]; /* n_buffers; then the cuts */
 };
 
 /* Descriptors come with it: status page, then one a pool. */
@@ -131,10 +137,24 @@ struct kvs_packet_admit {
 	int32_t node;
 	uint32_t aux_len;
 	uint32_t flags; /* KVS_ADMIT_* */
+	/* of the prefill; 0: 1. If not 0 an uint16_t tp_rank of each follows */
+	uint32_t tp;
+	uint32_t page_size; /* of the prefill; 0: the engine's */
 	uint32_t n_hashes;
 	uint32_t n_ranks;
-	struct kvs_rank_slice ranks[]; /* n_ranks; then n_hashes of 16
-					* bytes */
+	struct kvs_rank_slice ranks[]; /* n_ranks; then n_hashes of 16 bytes;
+					* then the tp_ranks */
+};
+
+/* How a room lies whose layout is not the engine's own: before the first READY
+ * that names it. */
+struct kvs_packet_layout {
+	struct kvs_packet h;
+	uint32_t id; /* not 0 */
+	uint32_t page_size;
+	uint32_t tp; /* of the prefill */
+	uint32_t n_buffers;
+	struct kvs_layer_buffer buffers[]; /* n_buffers; then the cuts */
 };
 
 /* Pages of a room that lie in what is cached, in the room's pool. */
@@ -155,7 +175,7 @@ struct kvs_packet_ready {
 	uint32_t extent_tokens;
 	uint32_t n_extents;
 	uint32_t n_segs; /* the room's first pages */
-	uint32_t reserved; /* 0 */
+	uint32_t layout; /* id of LAYOUT; 0: the engine's own */
 	uint64_t off[]; /* bytes in the pool, n_extents; then n_segs
 			 * struct kvs_packet_seg */
 };
@@ -221,5 +241,11 @@ static_assert(sizeof(struct kvs_packet_admit) +
 			      KVS_HASHES_MAX * 16 <=
 		      KVS_PACKET_MAX,
 	      "ADMIT fits one packet");
+static_assert(sizeof(struct kvs_packet_attach) +
+			      KVS_LAYOUT_BUFFERS_MAX *
+				      (sizeof(struct kvs_layer_buffer) +
+				       sizeof(struct kvs_buffer_cut)) <=
+		      KVS_PACKET_MAX,
+	      "ATTACH fits one packet, and so does LAYOUT");
 
 #endif /* KVS_PIPELINE_ATTACH_MSG_H */

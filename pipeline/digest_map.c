@@ -12,15 +12,9 @@
 #define STREAM_MAX ((uint64_t)KVS_EXTENTS_MAX << 30)
 #define NOT_OURS UINT64_MAX
 
-static bool in_slice(const struct kvs_rank_slice *s, uint32_t layer)
-{
-	return layer >= s->first_layer && layer - s->first_layer < s->n_layers;
-}
-
 /* One pass over the buffers in the stream's order, of one sort. */
 static uint64_t place(struct kvs_digest_map *m, const uint32_t *order,
-		      const struct kvs_rank_slice *slice, bool paged,
-		      uint64_t at)
+		      const struct kvs_slice *slice, bool paged, uint64_t at)
 {
 	uint32_t i;
 
@@ -29,7 +23,7 @@ static uint64_t place(struct kvs_digest_map *m, const uint32_t *order,
 			&m->layout->buffers[order[i]];
 
 		if (kvs_buffer_kind_is_paged(b->kind) != paged ||
-		    !in_slice(slice, b->layer))
+		    !kvs_slice_has(slice, m->layout, order[i]))
 			continue;
 		m->before[order[i]] = at;
 		at += b->item_len * (paged ? 1 : kvs_buffer_items(b, m->pages));
@@ -39,7 +33,7 @@ static uint64_t place(struct kvs_digest_map *m, const uint32_t *order,
 
 int kvs_digest_map_init(struct kvs_digest_map *m, const struct kvs_layout *l,
 			uint64_t tokens, uint32_t extent_tokens,
-			const struct kvs_rank_slice *slice, uint32_t aux_len)
+			const struct kvs_slice *slice, uint32_t aux_len)
 {
 	uint32_t *order;
 	uint32_t i;

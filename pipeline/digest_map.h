@@ -14,8 +14,7 @@
 
 #include <stdint.h>
 
-#include "kvstage/engine.h"
-#include "kvstage/layout.h"
+#include "pipeline/layout.h"
 
 struct kvs_digest_map {
 	const struct kvs_layout *layout; /* caller's; outlives the map */
@@ -34,18 +33,18 @@ struct kvs_digest_map {
 /**
  * kvs_digest_map_init() - lay the stream of a rank out
  * @m: written; all zero on failure, and kvs_digest_map_fini() is harmless then
- * @l: checked layout of either side, with every buffer of the rank; must
+ * @l: checked layout, the rank's own or the room's, with every buffer of the rank; must
  *     outlive @m. One from kvs_layout_dup() saves sorting.
  * @tokens: of the room, 1..KVS_TOKENS_MAX
  * @extent_tokens: of a full extent, a multiple of the page size
- * @slice: layers of the rank
+ * @slice: layers and heads of the rank
  * @aux_len: bytes of the rank's aux block, at most KVS_AUX_MAX
  *
  * Return: 0; -EINVAL; -E2BIG more than a room can have; -ENOMEM.
  */
 int kvs_digest_map_init(struct kvs_digest_map *m, const struct kvs_layout *l,
 			uint64_t tokens, uint32_t extent_tokens,
-			const struct kvs_rank_slice *slice, uint32_t aux_len);
+			const struct kvs_slice *slice, uint32_t aux_len);
 void kvs_digest_map_fini(struct kvs_digest_map *m);
 
 /**

@@ -8,11 +8,12 @@
 #include "pipeline/front.h"
 
 int kvs_directory_add(struct kvs_front *f, const struct kvs_room_request *q,
-		      uint32_t node)
+		      uint32_t node, struct kvs_host *host)
 {
 	struct kvs_entry *e =
 		calloc(1, sizeof(*e) + q->n_ranks * sizeof(e->ranks[0]) +
-				  q->n_members * sizeof(e->members[0]));
+				  q->n_members * sizeof(e->members[0]) +
+				  q->n_ranks * sizeof(e->tp_ranks[0]));
 	int ret;
 
 	if (!e)
@@ -24,6 +25,13 @@ int kvs_directory_add(struct kvs_front *f, const struct kvs_room_request *q,
 		e->members[i].slot = q->members[i] == q->engine ? q->slot
 								: KVS_SLOT_NONE;
 	}
+	if (q->tp_ranks) {
+		e->tp_ranks = (uint16_t *)(e->members + q->n_members);
+		memcpy(e->tp_ranks, q->tp_ranks,
+		       q->n_ranks * sizeof(e->tp_ranks[0]));
+	}
+	e->tp = q->tp;
+	e->page_size = q->page_size;
 	e->tokens = q->tokens;
 	e->aux_len = q->aux_len;
 	e->flags = q->health ? KVS_ADMIT_HEALTH : 0;
@@ -38,6 +46,8 @@ int kvs_directory_add(struct kvs_front *f, const struct kvs_room_request *q,
 	ret = kvs_u64map_add(&f->rooms, q->room, e);
 	if (ret)
 		free(e);
+	else
+		e->host = host;
 	return ret;
 }
 
@@ -90,6 +100,7 @@ void kvs_directory_end(struct kvs_front *f, uint64_t room, uint64_t generation,
 	kvs_u64map_del(&f->rooms, room);
 	if (err && has_nonce(e->nonce))
 		remember_ended(f, e, err);
+	kvs_host_put(e->host);
 	free(e);
 }
 
@@ -263,8 +274,8 @@ void kvs_front_open(struct kvs_session *s, const struct kvs_entry *e,
 				 s->n_ranks, e->n_ranks);
 			ret = -EPROTOTYPE;
 		} else if (m->rank < e->n_ranks && m->rank == s->rank) {
-			ret = kvs_session_match(s, engine, &e->ranks[m->rank],
-						text, sizeof(text));
+			ret = kvs_session_match(s, engine, e, m->rank, text,
+						sizeof(text));
 		}
 	}
 	if (ret) {

@@ -78,6 +78,7 @@ void kvs_eng_free(struct kvs_engine *e)
 	for (uint32_t i = 0; e->rooms && i < e->n_slots; i++)
 		if (e->rooms[i])
 			kvs_eng_room_free(e, e->rooms[i]);
+	kvs_eng_hosts_free(e);
 	if (e->port)
 		e->port->free(e);
 	free(e->previous);
@@ -136,6 +137,7 @@ int kvs_eng_new(const struct kvs_engine_opts *o, struct kvs_engine **ret,
 	e->grouped = o->group && o->n_ranks > 1;
 	kvs_list_init(&e->active);
 	kvs_list_init(&e->lingering);
+	kvs_list_init(&e->hosts);
 	kvs_list_init(&e->out);
 	res = kvs_layout_dup(o->layout, &e->layout);
 	if (!res)

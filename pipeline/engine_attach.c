@@ -13,6 +13,7 @@
 
 #include "lib/clock.h"
 #include "pipeline/engine_internal.h"
+#include "pipeline/layout.h"
 
 #define ATTACH_RETRY (5 * KVS_NSEC_PER_MSEC)
 
@@ -156,8 +157,9 @@ struct kvs_packet_attach *kvs_eng_offer(const struct kvs_engine *e,
 					size_t *ret_len)
 {
 	const struct kvs_layout *l = e->layout;
-	size_t len = sizeof(struct kvs_packet_attach) +
-		     l->n_buffers * sizeof(l->buffers[0]);
+	size_t buffers = l->n_buffers * sizeof(l->buffers[0]);
+	size_t cuts = l->cuts ? l->n_buffers * sizeof(l->cuts[0]) : 0;
+	size_t len = sizeof(struct kvs_packet_attach) + buffers + cuts;
 	struct kvs_packet_attach *p = calloc(1, len);
 
 	if (!p)
@@ -182,7 +184,13 @@ struct kvs_packet_attach *kvs_eng_offer(const struct kvs_engine *e,
 	p->n_buffers = l->n_buffers;
 	p->capacity = l->capacity;
 	p->max_context = l->max_context;
-	memcpy(p->buffers, l->buffers, l->n_buffers * sizeof(l->buffers[0]));
+	memcpy(p->buffers, l->buffers, buffers);
+	if (cuts) {
+		p->tp = kvs_layout_tp(l);
+		p->tp_rank = l->tp_rank;
+		p->cut = 1;
+		memcpy((char *)p->buffers + buffers, l->cuts, cuts);
+	}
 	*ret_len = len;
 	return p;
 }

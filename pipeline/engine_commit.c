@@ -46,108 +46,6 @@ void kvs_eng_devices_forget(struct kvs_engine *e)
 	e->n_devices = 0;
 }
 
-/* Items of all fixed-count buffers of a room. */
-static uint64_t commit_items(const struct kvs_geometry *g)
-{
-	const struct kvs_layout *l = g->layout;
-	uint64_t off, len, n = 0;
-
-	for (uint32_t b = 0; b < l->n_buffers; b++)
-		if (!kvs_buffer_kind_is_paged(l->buffers[b].kind) &&
-		    !kvs_geometry_run(g, g->n_extents - 1, b, &off, &len))
-			n += len / l->buffers[b].item_len;
-	return n;
-}
-
-static int commit_check(const struct kvs_eng_room *r,
-			const struct kvs_commit *c)
-{
-	uint64_t items = commit_items(&r->geo);
-
-	if (!c || c->size < sizeof(*c) || !c->device || !c->buffers ||
-	    !c->pages || c->n_pages != r->geo.pages + r->seg_pages ||
-	    c->n_items != items || (items && !c->items))
-		return -EINVAL;
-	for (uint32_t b = 0; b < r->geo.layout->n_buffers; b++)
-		if (!c->buffers[b])
-			return -EINVAL;
-	return 0;
-}
-
-/* Layer by layer, so that the first ones are there early, see
- * kvs_engine_copied_layers(). */
-static void commit_runs(const struct kvs_engine *e, struct kvs_eng_room *r,
-			const struct kvs_commit *c, const uint64_t *seg_off)
-{
-	const struct kvs_geometry *g = &r->geo;
-	const struct kvs_layout *l = g->layout;
-	struct kvs_copy_run *run = r->runs;
-	uint32_t items = 0;
-	uint64_t off, len;
-
-	for (uint32_t b = 0; b < l->n_buffers; b++) {
-		e->items_at[b] = c->n_pages + items;
-		if (!kvs_buffer_kind_is_paged(l->buffers[b].kind))
-			items += (uint32_t)kvs_buffer_items(&l->buffers[b],
-							    g->pages);
-	}
-	for (uint32_t i = 0; i < l->n_buffers; i++) {
-		uint32_t b = e->order[i];
-		bool paged = kvs_buffer_kind_is_paged(l->buffers[b].kind);
-
-		if (paged)
-			run = kvs_eng_seg_runs(e, r, b, c->buffers[b], seg_off,
-					       run);
-		for (uint32_t x = 0; x < g->n_extents; x++) {
-			if (kvs_geometry_run(g, x, b, &off, &len) || !len)
-				continue;
-			*run = (struct kvs_copy_run){
-				.host = e->pools[r->pool].base + r->off[x] +
-					off,
-				.dev = c->buffers[b],
-				.item_len = l->buffers[b].item_len,
-				.n = len / l->buffers[b].item_len,
-			};
-			run->pages =
-				r->pages +
-				(paged ? r->seg_pages +
-						 (size_t)x * g->extent_pages
-				       : e->items_at[b]);
-			run++;
-		}
-	}
-	r->copy.runs = r->runs;
-	r->copy.n_runs = (size_t)(run - r->runs);
-	r->copy.dir = KVS_COPY_H2D;
-}
-
-int kvs_eng_copy_build(struct kvs_engine *e, struct kvs_eng_room *r,
-		       const struct kvs_commit *c)
-{
-	size_t runs = ((size_t)r->geo.n_extents + r->n_segs) *
-			      (e->layout->n_buffers - e->fixed_buffers) +
-		      e->fixed_buffers;
-	size_t list = (size_t)c->n_pages + c->n_items;
-	uint64_t *seg_off = kvs_eng_seg_offsets(e, r);
-
-	r->runs = malloc(runs * sizeof(*r->runs) + list * sizeof(*r->pages));
-	if (!r->runs || !seg_off) {
-		free(r->runs);
-		r->runs = NULL;
-		free(seg_off);
-		return -ENOMEM;
-	}
-	r->pages = (uint32_t *)(r->runs + runs);
-	memcpy(r->pages, c->pages, c->n_pages * sizeof(*r->pages));
-	if (c->n_items)
-		memcpy(r->pages + c->n_pages, c->items,
-		       c->n_items * sizeof(*r->pages));
-	commit_runs(e, r, c, seg_off);
-	free(seg_off);
-	r->device = c->device;
-	return 0;
-}
-
 int kvs_engine_commit(struct kvs_engine *e, const kvs_handle *h,
 		      const struct kvs_commit *c)
 {
@@ -177,11 +75,18 @@ int kvs_engine_commit(struct kvs_engine *e, const kvs_handle *h,
 		kvs_eng_room_give_up(e, r);
 		return -ECANCELED;
 	}
-	ret = commit_check(r, c);
+	ret = kvs_eng_copy_check(e, r, c);
 	if (!ret)
 		ret = kvs_eng_devices_know(e, c->device);
 	if (!ret)
 		ret = kvs_eng_copy_build(e, r, c);
+	if (ret == -EPROTO) {
+		kvs_eng_room_fail(e, r, EPROTO,
+				  "the daemon said READY, but what lies there "
+				  "is not what this rank needs");
+		kvs_eng_room_give_up(e, r);
+		return -ECANCELED;
+	}
 	if (ret)
 		return ret;
 	r->phase = KVS_ENG_PHASE_CLAIMED;
@@ -266,25 +171,15 @@ int kvs_eng_advance(struct kvs_engine *e, struct kvs_eng_room *r)
 	return 0;
 }
 
-/* Runs of a buffer of this room. */
-static size_t buffer_runs(const struct kvs_eng_room *r, uint32_t b)
-{
-	const struct kvs_layer_buffer *p = &r->geo.layout->buffers[b];
-
-	return kvs_buffer_kind_is_paged(p->kind) ? r->geo.n_extents + r->n_segs
-						 : 1;
-}
-
 static int layers_copied(struct kvs_engine *e, struct kvs_eng_room *r)
 {
 	const struct kvs_layout *l = e->layout;
 	size_t done = kvs_device_progress(r->device, &r->copy), next;
 
 	while (r->buffers_seen < l->n_buffers) {
-		next = r->runs_seen + buffer_runs(r, e->order[r->buffers_seen]);
+		next = r->ends[r->buffers_seen];
 		if (next > done)
 			return l->buffers[e->order[r->buffers_seen]].layer;
-		r->runs_seen = next;
 		r->buffers_seen++;
 	}
 	return l->buffers[e->order[l->n_buffers - 1]].layer + 1;

@@ -84,6 +84,14 @@ struct kvs_eng_out {
 	void *buffers[]; /* of the layout */
 };
 
+/* How resharded rooms lie; the daemon says it once. */
+struct kvs_eng_host {
+	struct kvs_list node; /* on e->hosts */
+	uint32_t id;
+	uint32_t refs; /* rooms */
+	struct kvs_layout *layout;
+};
+
 struct kvs_eng_room {
 	struct kvs_list node; /* on e->active or e->lingering */
 	struct kvs_list out_node; /* on e->out while it owes */
@@ -103,6 +111,7 @@ struct kvs_eng_room {
 
 	/* from READY; valid when ready_generation is not 0 */
 	uint64_t ready_generation;
+	struct kvs_eng_host *host; /* NULL: it lies as our own layout says */
 	struct kvs_geometry geo;
 	uint32_t pool;
 	uint64_t *off; /* geo.n_extents */
@@ -120,10 +129,10 @@ struct kvs_eng_room {
 	struct kvs_device *device;
 	struct kvs_copy copy;
 	struct kvs_copy_run *runs;
+	struct kvs_copy_shape *shapes; /* of each run */
+	size_t *ends; /* runs up to each buffer's last, by e->order */
 	uint32_t *pages; /* device pages, then device items */
-	/* how far it is: runs that were seen complete, of whole buffers, and
-	 * these buffers, by e->order */
-	size_t runs_seen;
+	/* how far it is: buffers that were seen complete, by e->order */
 	uint32_t buffers_seen;
 };
 
@@ -180,6 +189,8 @@ struct kvs_engine {
 
 	struct kvs_list active; /* CLAIMED, COPYING or LEAVING */
 	struct kvs_list lingering; /* forgotten, word not final */
+	struct kvs_list hosts; /* struct kvs_eng_host, the latest last */
+	uint32_t n_hosts;
 	struct kvs_list out; /* rooms that owe packets */
 
 	struct kvs_eng_pool pools[KVS_ATTACH_POOLS_MAX];
@@ -272,6 +283,16 @@ int kvs_eng_room_ready(struct kvs_engine *e, struct kvs_eng_room *r,
 void kvs_eng_room_free(struct kvs_engine *e, struct kvs_eng_room *r);
 /* Slots of forgotten rooms whose word is final. */
 void kvs_eng_reap(struct kvs_engine *e);
+
+/* engine_reshard.c */
+/* LAYOUT came: 0; -EPROTO, -ENOMEM. */
+int kvs_eng_host_add(struct kvs_engine *e, const struct kvs_packet_layout *p,
+		     size_t len);
+struct kvs_eng_host *kvs_eng_host_find(struct kvs_engine *e, uint32_t id);
+void kvs_eng_hosts_free(struct kvs_engine *e);
+/* Are these lists those of the request? 0; -EINVAL. */
+int kvs_eng_copy_check(const struct kvs_engine *e, const struct kvs_eng_room *r,
+		       const struct kvs_commit *c);
 
 /* engine_commit.c */
 /* Start or finish its copy; number of steps. */

@@ -235,6 +235,11 @@ static int packet_take(struct kvs_engine *e, size_t len, bool cut)
 		return packet_cached(e, len);
 	case KVS_PACKET_FAILED:
 		return packet_failed(e, len);
+	case KVS_PACKET_LAYOUT:
+		return len < sizeof(struct kvs_packet_layout)
+			       ? -EPROTO
+			       : kvs_eng_host_add(e, (const void *)&e->buf,
+						  len);
 	case KVS_PACKET_ATTACH:
 	case KVS_PACKET_ATTACHED:
 	case KVS_PACKET_REFUSED:

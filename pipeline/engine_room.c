@@ -77,6 +77,8 @@ void kvs_eng_room_free(struct kvs_engine *e, struct kvs_eng_room *r)
 	e->local[r->slot] = KVS_ENG_FREE;
 	e->free[e->n_free++] = r->slot;
 	kvs_geometry_fini(&r->geo);
+	if (r->host)
+		r->host->refs--;
 	free(r->off);
 	free(r->runs);
 	free(r->segs);
@@ -118,15 +120,26 @@ static int ready_places(const struct kvs_engine *e,
 int kvs_eng_room_ready(struct kvs_engine *e, struct kvs_eng_room *r,
 		       const struct kvs_packet_ready *p, size_t len)
 {
+	const struct kvs_layout *l = e->layout;
+	struct kvs_eng_host *h = NULL;
 	struct kvs_geometry g;
 	uint64_t *off;
 	int ret;
 
+	if (p->layout) {
+		h = kvs_eng_host_find(e, p->layout);
+		if (!h || r->out)
+			return -EPROTO;
+		l = h->layout;
+	}
 	if (r->ready_generation || p->pool >= e->n_pools || !p->extent_tokens ||
+	    p->extent_tokens % l->page_size ||
 	    p->extent_tokens % e->layout->page_size ||
 	    p->n_extents > KVS_EXTENTS_MAX || p->n_segs > KVS_SEGS_MAX ||
 	    len != sizeof(*p) + p->n_extents * sizeof(p->off[0]) +
 			    p->n_segs * sizeof(struct kvs_packet_seg))
+		return -EPROTO;
+	if (p->layout && p->n_segs)
 		return -EPROTO;
 	ret = kvs_eng_segs(
 		e, r, p->pool,
@@ -134,7 +147,7 @@ int kvs_eng_room_ready(struct kvs_engine *e, struct kvs_eng_room *r,
 		p->n_segs);
 	if (ret)
 		return ret;
-	ret = kvs_geometry_init(&g, e->layout,
+	ret = kvs_geometry_init(&g, l,
 				r->tokens - (uint64_t)r->seg_pages *
 						    e->layout->page_size,
 				p->extent_tokens, KVS_ARENA_SEGMENT_MAX,
@@ -150,6 +163,9 @@ int kvs_eng_room_ready(struct kvs_engine *e, struct kvs_eng_room *r,
 		goto out_geometry;
 	memcpy(off, p->off, g.n_extents * sizeof(*off));
 	r->off = off;
+	r->host = h;
+	if (h)
+		h->refs++;
 	r->geo = g;
 	r->pool = p->pool;
 	r->ready_generation = p->generation;
@@ -183,7 +199,10 @@ static int admit_send(struct kvs_engine *e, const struct kvs_admit *a,
 {
 	size_t ranks = a->n_ranks * sizeof(a->ranks[0]);
 	size_t hashes = a->n_hashes * (size_t)16;
-	size_t len = sizeof(struct kvs_packet_admit) + ranks + hashes;
+	uint32_t tp = a->tp_ranks && !a->tp ? 1 : a->tp;
+	size_t tp_ranks = tp ? a->n_ranks * sizeof(a->tp_ranks[0]) : 0;
+	size_t len =
+		sizeof(struct kvs_packet_admit) + ranks + hashes + tp_ranks;
 	struct kvs_packet_admit *p = calloc(1, len);
 	int ret;
 
@@ -201,9 +220,14 @@ static int admit_send(struct kvs_engine *e, const struct kvs_admit *a,
 	p->flags = a->flags;
 	p->n_hashes = a->n_hashes;
 	p->n_ranks = a->n_ranks;
+	p->page_size = a->page_size;
+	p->tp = tp;
 	memcpy(p->ranks, a->ranks, ranks);
 	if (hashes)
 		memcpy(p->ranks + a->n_ranks, a->hashes, hashes);
+	if (tp && a->tp_ranks)
+		memcpy((char *)(p->ranks + a->n_ranks) + hashes, a->tp_ranks,
+		       tp_ranks);
 	ret = kvs_eng_send(e, p, len);
 	free(p);
 	return ret;

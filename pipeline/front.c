@@ -333,6 +333,7 @@ int kvs_front_init(struct kvs_front *f, const struct kvs_front_opts *o)
 	kvs_list_init(&f->strangers);
 	kvs_list_init(&f->sessions);
 	kvs_list_init(&f->engines);
+	kvs_host_cache_init(&f->hosts, 1);
 	kvs_timerq_init(&f->timers);
 	kvs_timer_init(&f->sweep, front_sweep);
 	kvs_u64map_init(&f->by_id, o->secret);
@@ -353,8 +354,11 @@ void kvs_front_fini(struct kvs_front *f)
 	struct kvs_entry *e;
 	size_t pos = 0;
 
-	while ((e = kvs_u64map_next(&f->rooms, &pos)))
+	while ((e = kvs_u64map_next(&f->rooms, &pos))) {
+		kvs_host_put(e->host);
 		free(e);
+	}
+	kvs_host_cache_fini(&f->hosts);
 	kvs_u64map_fini(&f->rooms);
 	kvs_u64map_fini(&f->by_id);
 	kvs_u64map_fini(&f->parked);

@@ -44,9 +44,13 @@ struct kvs_entry {
 	bool aborted; /* by the operator; its node has been told */
 	uint32_t n_members; /* 0: no group */
 	struct kvs_entry_member *members; /* behind the ranks */
+	struct kvs_host *host; /* its layout; NULL: that of its engines */
 	uint64_t tokens; /* what the first of them asked for */
 	uint32_t aux_len;
 	uint32_t flags;
+	uint32_t tp;
+	uint32_t page_size;
+	uint16_t *tp_ranks; /* behind the members; NULL: all 0 */
 	uint32_t n_ranks;
 	struct kvs_rank_slice ranks[];
 };
@@ -113,7 +117,8 @@ struct kvs_session {
 	uint32_t n_parked;
 	/* last layout verdict that was "matches" */
 	uint32_t matched_engine;
-	struct kvs_rank_slice matched;
+	uint32_t matched_host; /* id; 0: the engine's own layout */
+	struct kvs_slice matched;
 	bool lost; /* the nodes know that it is over */
 	int end_err; /* why it is being closed */
 	const char *end_why;
@@ -232,6 +237,7 @@ struct kvs_front {
 	uint32_t next_engine;
 	uint64_t next_generation; /* counter */
 	struct kvs_u64map rooms; /* room id -> struct kvs_entry */
+	struct kvs_host_cache hosts; /* layouts of resharded rooms */
 	struct kvs_u64map parked; /* room id -> first struct kvs_parked */
 	struct kvs_u64map ended; /* room id -> entry of ended_ring */
 	struct kvs_ended *ended_ring;
@@ -298,7 +304,8 @@ void kvs_session_refuse(struct kvs_session *s, const struct kvs_msg_open *m,
 			uint64_t generation, int err, const char *text);
 /* Does the rank's layout serve the engine's? Cached. */
 int kvs_session_match(struct kvs_session *s, const struct kvs_front_engine *e,
-		      const struct kvs_rank_slice *k, char *err, size_t errlen);
+		      const struct kvs_entry *x, uint32_t rank, char *err,
+		      size_t errlen);
 
 /* The same without its slice and without capacities; not cached. */
 int kvs_session_layouts(const struct kvs_session *s,
@@ -374,6 +381,13 @@ void kvs_front_attach(struct kvs_front_engine *e, const void *buf, size_t len);
 /* May it attach as the rank that it says? 0; -EEXIST, -EPROTOTYPE, @err. */
 int kvs_front_group_check(const struct kvs_front_engine *e, char *err,
 			  size_t errlen);
+/* Layouts of the ranks of its group that are attached, its own among them (or
+ * alone): how many. */
+uint32_t kvs_front_group_layouts(const struct kvs_front_engine *e,
+				 const struct kvs_layout *ret[KVS_GROUP_MAX]);
+/* The layout of a room that it asks for: as kvs_host_get(). */
+int kvs_front_host(struct kvs_front_engine *e, const struct kvs_room_request *q,
+		   struct kvs_host **ret, char *err, size_t errlen);
 /* The numbers of all ranks, if they are attached: how many; -EAGAIN, @err. */
 int kvs_front_group_members(const struct kvs_front_engine *e,
 			    uint32_t ret[KVS_GROUP_MAX], char *err,
@@ -391,8 +405,9 @@ int kvs_front_group_join(struct kvs_front_engine *e, struct kvs_entry *x,
 			 size_t errlen);
 
 /* directory.c: live room ids and OPENs that wait for one */
+/* Takes @host over when it returns 0. */
 int kvs_directory_add(struct kvs_front *f, const struct kvs_room_request *q,
-		      uint32_t node);
+		      uint32_t node, struct kvs_host *host);
 struct kvs_entry *kvs_directory_get(struct kvs_front *f, uint64_t room);
 /* The id may be admitted again; only if it still means @generation. */
 void kvs_directory_end(struct kvs_front *f, uint64_t room, uint64_t generation,

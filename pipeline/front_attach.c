@@ -37,11 +37,21 @@ static int attach_layout(struct kvs_front_engine *e,
 		.aux_max = a->aux_max,
 		.capacity = a->capacity,
 		.max_context = a->max_context,
+		.tp = a->tp,
+		.tp_rank = a->tp_rank,
 	};
+	size_t each = sizeof(a->buffers[0]);
 	int ret;
 
+	if (a->cut > 1 || a->reserved2) {
+		snprintf(err, errlen, "cut: %u is not 0 or 1", a->cut);
+		return -EINVAL;
+	}
+	if (a->cut)
+		each += sizeof(l.cuts[0]);
+
 	if (a->n_buffers > KVS_LAYOUT_BUFFERS_MAX ||
-	    len != sizeof(*a) + a->n_buffers * sizeof(a->buffers[0])) {
+	    len != sizeof(*a) + a->n_buffers * each) {
 		snprintf(err, errlen,
 			 "n_buffers: %u does not agree with the "
 			 "packet's %zu bytes",
@@ -49,6 +59,8 @@ static int attach_layout(struct kvs_front_engine *e,
 		return -EINVAL;
 	}
 	l.buffers = (struct kvs_layer_buffer *)a->buffers;
+	if (a->cut)
+		l.cuts = (const void *)(a->buffers + a->n_buffers);
 	ret = kvs_layout_check(&l, err, errlen);
 	if (ret)
 		return ret;

@@ -81,11 +81,10 @@ static int too_small(char *err, size_t errlen, uint64_t m, const char *who,
 	return -EPROTOTYPE;
 }
 
-/* Of an engine with this layout and the pool of @home. */
-static int engine_capacity(const struct kvs_front *f,
-			   const struct kvs_layout *l, uint32_t home,
-			   const struct kvs_settings *set, char *err,
-			   size_t errlen)
+/* Of an engine whose rooms have this layout, and the pool of @home. */
+static int room_capacity(const struct kvs_front *f, const struct kvs_layout *l,
+			 uint32_t home, const struct kvs_settings *set,
+			 char *err, size_t errlen)
 {
 	const struct kvs_node *n = &f->nodes[home];
 	uint64_t size = n->region->size, m = l->max_context, bytes;
@@ -114,6 +113,29 @@ static int engine_capacity(const struct kvs_front *f,
 		 (unsigned long long)m, (unsigned long long)bytes,
 		 (unsigned long long)set->peer_bytes);
 	return -EPROTOTYPE;
+}
+
+/* A room holds what all ranks of its group have, as far as they are here. */
+static int engine_capacity(const struct kvs_front_engine *e,
+			   const struct kvs_settings *set, char *err,
+			   size_t errlen)
+{
+	static const struct kvs_slice all = { 0, UINT16_MAX + 1, 1, 0 };
+	const struct kvs_layout *layouts[KVS_GROUP_MAX];
+	struct kvs_reshard_prefill p = { 1, e->layout->page_size, 1, &all };
+	uint32_t n = kvs_front_group_layouts(e, layouts);
+	struct kvs_layout *l;
+	int ret;
+
+	if (!e->layout->max_context || kvs_reshard_same(layouts, n, &p))
+		return room_capacity(e->f, e->layout, e->home, set, err,
+				     errlen);
+	ret = kvs_reshard_layout(layouts, n, &p, false, &l, err, errlen);
+	if (ret)
+		return ret == -ENOMEM ? 0 : ret;
+	ret = room_capacity(e->f, l, e->home, set, err, errlen);
+	free(l);
+	return ret;
 }
 
 static uint64_t common_context(const struct kvs_layout *a,
@@ -148,8 +170,7 @@ static bool only_warned(const struct kvs_settings *set)
 int kvs_capacity_engine(const struct kvs_front_engine *e, char *err,
 			size_t errlen)
 {
-	int ret = engine_capacity(e->f, e->layout, e->home, &e->f->settings,
-				  err, errlen);
+	int ret = engine_capacity(e, &e->f->settings, err, errlen);
 
 	if (!ret || !only_warned(&e->f->settings))
 		return ret;
@@ -214,8 +235,7 @@ int kvs_capacity_reload(struct kvs_front *f, const struct kvs_settings *set,
 
 	kvs_list_for_each_entry(e, &f->engines, node) {
 		if (!e->attached || e->dead || !e->open ||
-		    !engine_capacity(f, e->layout, e->home, set, why,
-				     sizeof(why)))
+		    !engine_capacity(e, set, why, sizeof(why)))
 			continue;
 		snprintf(err, errlen, "engine %u (%s): %s", e->number, e->name,
 			 why);

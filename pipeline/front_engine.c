@@ -39,6 +39,7 @@ void kvs_front_engine_free(struct kvs_front_engine *e)
 		free(o);
 	}
 	kvs_list_del(&e->node);
+	kvs_host_forget(&e->f->hosts, e->number);
 	e->f->n_engines--;
 	free(e->layout);
 	free(e->slots);

@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "lib/log.h"
@@ -25,21 +26,52 @@ static struct kvs_front_engine *group_rank(const struct kvs_front_engine *e,
 	return NULL;
 }
 
-/* The same KV on every rank: what the first has, the others have. */
-static int group_layouts(const struct kvs_front_engine *o,
-			 const struct kvs_front_engine *e, char *err,
-			 size_t errlen)
+uint32_t kvs_front_group_layouts(const struct kvs_front_engine *e,
+				 const struct kvs_layout *ret[KVS_GROUP_MAX])
 {
+	const struct kvs_front_engine *o;
+	uint32_t n = 0;
+
+	ret[n++] = e->layout;
+	for (uint32_t i = 0; *e->group && i < e->n_ranks; i++) {
+		o = group_rank(e, i);
+		if (o)
+			ret[n++] = o->layout;
+	}
+	return n;
+}
+
+int kvs_front_host(struct kvs_front_engine *e, const struct kvs_room_request *q,
+		   struct kvs_host **ret, char *err, size_t errlen)
+{
+	const struct kvs_layout *layouts[KVS_GROUP_MAX] = { e->layout };
+	const struct kvs_front_engine *o;
+
+	for (uint32_t i = 0; i < q->n_members; i++) {
+		o = kvs_front_engine(e->f, q->members[i]);
+		layouts[i] = o->layout; /* attached a moment ago */
+	}
+	return kvs_host_get(&e->f->hosts, q, layouts,
+			    q->n_members ? q->n_members : 1, ret, err, errlen);
+}
+
+/* Parts of one KV: what two ranks have both must be the same there. */
+static int group_agrees(const struct kvs_front_engine *e, char *err,
+			size_t errlen)
+{
+	static const struct kvs_slice all = { 0, UINT16_MAX + 1, 1, 0 };
+	const struct kvs_layout *layouts[KVS_GROUP_MAX];
+	uint32_t n = kvs_front_group_layouts(e, layouts);
+	struct kvs_reshard_prefill p = { 1, e->layout->page_size, 1, &all };
+	struct kvs_layout *l;
 	char why[200];
 	int ret;
 
-	ret = kvs_layout_match(o->layout, e->layout, 0, UINT16_MAX + 1, why,
-			       sizeof(why));
-	if (ret == -EPROTOTYPE)
-		snprintf(err, errlen,
-			 "group %s: layout of rank %u (as prefill) and rank %u "
-			 "(as decode): %s",
-			 e->group, o->rank, e->rank, why);
+	ret = kvs_reshard_layout(layouts, n, &p, false, &l, why, sizeof(why));
+	if (ret)
+		snprintf(err, errlen, "group %s: %s", e->group, why);
+	else
+		free(l);
 	return ret;
 }
 
@@ -47,7 +79,6 @@ int kvs_front_group_check(const struct kvs_front_engine *e, char *err,
 			  size_t errlen)
 {
 	const struct kvs_front_engine *o = group_rank(e, e->rank);
-	int ret;
 
 	if (o) {
 		snprintf(err, errlen,
@@ -65,11 +96,8 @@ int kvs_front_group_check(const struct kvs_front_engine *e, char *err,
 				 e->group, e->n_ranks, o->rank, o->n_ranks);
 			return -EPROTOTYPE;
 		}
-		ret = group_layouts(o, e, err, errlen);
-		if (ret)
-			return ret;
 	}
-	return 0;
+	return group_agrees(e, err, errlen);
 }
 
 int kvs_front_group_members(const struct kvs_front_engine *e,
@@ -116,6 +144,17 @@ static int join_check(const struct kvs_entry *x,
 	if (p->n_ranks != x->n_ranks)
 		return join_differs("n_ranks", p->n_ranks, x->n_ranks, err,
 				    errlen);
+	if (p->tp != x->tp)
+		return join_differs("tp", p->tp, x->tp, err, errlen);
+	if (p->page_size != x->page_size)
+		return join_differs("page_size", p->page_size, x->page_size,
+				    err, errlen);
+	if (p->tp && memcmp(p->ranks + p->n_ranks, x->tp_ranks,
+			    p->n_ranks * sizeof(x->tp_ranks[0])) != 0) {
+		snprintf(err, errlen,
+			 "tp_ranks: not those that the first rank said");
+		return -EINVAL;
+	}
 	for (uint32_t i = 0; i < x->n_ranks; i++)
 		if (p->ranks[i].first_layer != x->ranks[i].first_layer ||
 		    p->ranks[i].n_layers != x->ranks[i].n_layers) {

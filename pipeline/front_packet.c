@@ -133,13 +133,16 @@ static void packet_admit(struct kvs_front_engine *e,
 	struct kvs_front *f = e->f;
 	uint32_t members[KVS_GROUP_MAX];
 	struct kvs_room_request q = { 0 };
+	struct kvs_host *host;
 	char text[256];
 	const char *why;
 	int node, ret;
 
 	if (len < sizeof(*p) || p->n_ranks > KVS_RANKS_MAX ||
 	    p->n_hashes > KVS_HASHES_MAX ||
-	    len != sizeof(*p) + p->n_ranks * sizeof(p->ranks[0]) +
+	    len != sizeof(*p) +
+			    p->n_ranks * (sizeof(p->ranks[0]) +
+					  (p->tp ? sizeof(uint16_t) : 0)) +
 			    p->n_hashes * sizeof(q.hashes[0]) ||
 	    p->slot >= e->n_slots || !memchr(p->peer, 0, sizeof(p->peer))) {
 		packet_bad(e, "sent a malformed ADMIT");
@@ -173,6 +176,13 @@ static void packet_admit(struct kvs_front_engine *e,
 			     "the daemon is going down");
 		return;
 	}
+	q.tp = p->tp;
+	q.page_size = p->page_size;
+	if (p->tp)
+		q.tp_ranks =
+			(const uint16_t *)((const char *)(p->ranks +
+							  p->n_ranks) +
+					   p->n_hashes * sizeof(q.hashes[0]));
 	if (*e->group) {
 		ret = admit_group(e, p, members, text, sizeof(text));
 		if (ret < 0)
@@ -199,7 +209,23 @@ static void packet_admit(struct kvs_front_engine *e,
 	q.n_hashes = p->n_hashes;
 	q.hashes = (const uint8_t(*)[16])(p->ranks + p->n_ranks);
 	q.use_cache = p->flags & KVS_ADMIT_CACHED;
-	ret = kvs_directory_add(f, &q, (uint32_t)node);
+	ret = kvs_front_host(e, &q, &host, text, sizeof(text));
+	if (ret) {
+		admit_refuse(e, p, q.generation,
+			     ret == -E2BIG	  ? KVS_ADMIT_NOFIT
+			     : ret == -EPROTOTYPE ? KVS_ADMIT_LAYOUT
+						  : KVS_ADMIT_BUSY,
+			     ret == -ENOMEM ? EAGAIN : -ret, text);
+		return;
+	}
+	/* what is cached lies as one engine has it */
+	if (host) {
+		q.n_hashes = 0;
+		q.use_cache = false;
+	}
+	ret = kvs_directory_add(f, &q, (uint32_t)node, host);
+	if (ret)
+		kvs_host_put(host);
 	if (ret == -EEXIST) {
 		admit_refuse(e, p, q.generation, KVS_ADMIT_DUPLICATE, EEXIST,
 			     "a live room has this id");
@@ -353,6 +379,7 @@ void kvs_front_engine_packet(struct kvs_front_engine *e, const void *buf,
 	case KVS_PACKET_ATTACHED:
 	case KVS_PACKET_REFUSED:
 	case KVS_PACKET_READY:
+	case KVS_PACKET_LAYOUT:
 	case KVS_PACKET_FAILED:
 	case KVS_PACKET_PLACED:
 	case KVS_PACKET_CACHED:

@@ -292,6 +292,47 @@ static void layer_span(const struct kvs_layout *l, uint32_t *first,
 	}
 }
 
+static bool is_cut(const struct kvs_layout *l)
+{
+	for (uint32_t b = 0; l->cuts && b < l->n_buffers; b++)
+		if (l->cuts[b].heads)
+			return true;
+	return false;
+}
+
+/* Could a room be resharded from this rank to that engine, or its group? That
+ * it is asked for so is seen when it opens one. */
+static int session_reshards(const struct kvs_session *s,
+			    const struct kvs_front_engine *e, uint32_t first,
+			    uint32_t end, char *err, size_t errlen)
+{
+	const struct kvs_layout *layouts[KVS_GROUP_MAX];
+	uint32_t n = kvs_front_group_layouts(e, layouts);
+	bool cut = is_cut(s->layout);
+	struct kvs_slice k = {
+		.first_layer = first,
+		.n_layers = end - first,
+		.tp = cut ? kvs_layout_tp(s->layout) : 1,
+		.tp_rank = cut ? s->layout->tp_rank : 0,
+	};
+	struct kvs_reshard_prefill p = { k.tp, s->layout->page_size, 1, &k };
+	struct kvs_layout *room;
+	uint32_t b = 0;
+	int ret;
+
+	/* one whose heads another rank sends has nothing to be compared */
+	while (b < s->layout->n_buffers && !kvs_slice_has(&k, s->layout, b))
+		b++;
+	if (b == s->layout->n_buffers)
+		return 0;
+	ret = kvs_reshard_layout(layouts, n, &p, true, &room, err, errlen);
+	if (ret)
+		return ret == -E2BIG ? -EPROTOTYPE : ret;
+	ret = kvs_layout_match_slice(s->layout, room, &k, err, errlen);
+	free(room);
+	return ret;
+}
+
 /* Everything this rank has must be known to the engine, and a rank that is
  * alone has to have everything. */
 int kvs_session_layouts(const struct kvs_session *s,
@@ -303,6 +344,9 @@ int kvs_session_layouts(const struct kvs_session *s,
 	layer_span(s->layout, &first, &end);
 	if (s->n_ranks == 1)
 		layer_span(e->layout, &first, &end);
+	if (*e->group || is_cut(e->layout) || is_cut(s->layout) ||
+	    s->layout->page_size != e->layout->page_size)
+		return session_reshards(s, e, first, end, err, errlen);
 	return kvs_layout_match(s->layout, e->layout, first, end - first, err,
 				errlen);
 }
@@ -332,24 +376,37 @@ static int session_check_layout(struct kvs_session *s, char *err, size_t errlen)
 	return ret;
 }
 
-int kvs_session_match(struct kvs_session *s, const struct kvs_front_engine *e,
-		      const struct kvs_rank_slice *k, char *err, size_t errlen)
+static struct kvs_slice entry_slice(const struct kvs_entry *x, uint32_t rank)
 {
+	return (struct kvs_slice){
+		.first_layer = x->ranks[rank].first_layer,
+		.n_layers = x->ranks[rank].n_layers,
+		.tp = x->tp ? x->tp : 1,
+		.tp_rank = x->tp_ranks ? x->tp_ranks[rank] : 0,
+	};
+}
+
+int kvs_session_match(struct kvs_session *s, const struct kvs_front_engine *e,
+		      const struct kvs_entry *x, uint32_t rank, char *err,
+		      size_t errlen)
+{
+	const struct kvs_layout *l = x->host ? x->host->layout : e->layout;
+	struct kvs_slice k = entry_slice(x, rank);
+	uint32_t host = x->host ? x->host->id : 0;
 	int ret = 0;
 
-	if (s->matched_engine == e->number &&
-	    s->matched.first_layer == k->first_layer &&
-	    s->matched.n_layers == k->n_layers)
+	if (s->matched_engine == e->number && s->matched_host == host &&
+	    !memcmp(&s->matched, &k, sizeof(k)))
 		return 0;
 	/* An engine that came after the handshake. */
 	if (s->matched_engine != e->number)
 		ret = session_match_engine(s, e, err, errlen);
 	if (!ret)
-		ret = kvs_layout_match(s->layout, e->layout, k->first_layer,
-				       k->n_layers, err, errlen);
+		ret = kvs_layout_match_slice(s->layout, l, &k, err, errlen);
 	if (!ret) {
 		s->matched_engine = e->number;
-		s->matched = *k;
+		s->matched_host = host;
+		s->matched = k;
 	}
 	return ret;
 }

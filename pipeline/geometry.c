@@ -266,8 +266,8 @@ int kvs_geometry_aux(const struct kvs_geometry *g, uint32_t rank,
 	return 0;
 }
 
-uint64_t kvs_geometry_rank_bytes(const struct kvs_geometry *g,
-				 uint32_t first_layer, uint32_t n_layers)
+uint64_t kvs_geometry_slice_bytes(const struct kvs_geometry *g,
+				  const struct kvs_slice *s)
 {
 	uint64_t bytes = g->aux_len;
 	uint32_t i;
@@ -276,10 +276,17 @@ uint64_t kvs_geometry_rank_bytes(const struct kvs_geometry *g,
 		const struct kvs_layer_buffer *b = &g->layout->buffers[i];
 		uint64_t items = kvs_buffer_items(b, g->pages);
 
-		if (b->layer < first_layer ||
-		    b->layer - first_layer >= n_layers)
+		if (!kvs_slice_has(s, g->layout, i))
 			continue;
 		bytes += items * b->item_len;
 	}
 	return bytes;
+}
+
+uint64_t kvs_geometry_rank_bytes(const struct kvs_geometry *g,
+				 uint32_t first_layer, uint32_t n_layers)
+{
+	const struct kvs_slice s = { first_layer, n_layers, 1, 0 };
+
+	return kvs_geometry_slice_bytes(g, &s);
 }

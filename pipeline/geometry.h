@@ -18,7 +18,7 @@
 
 #include <stdint.h>
 
-#include "kvstage/layout.h"
+#include "pipeline/layout.h"
 
 #define KVS_EXTENTS_MAX 2048 /* of one room */
 #define KVS_RUN_ALIGN 64 /* bytes */
@@ -105,8 +105,11 @@ int kvs_geometry_run(const struct kvs_geometry *g, uint32_t e, uint32_t b,
 /* A rank's aux area in the last extent; 0 or -ERANGE. */
 int kvs_geometry_aux(const struct kvs_geometry *g, uint32_t rank,
 		     uint64_t *ret_off, uint64_t *ret_len);
-/* Bytes rank must send when it has layers [first, first + n) : all runs of
- * these layers' buffers over all extents, plus its aux block. */
+/* Bytes a rank must send that has this slice: all runs of its buffers over all
+ * extents, plus its aux block. */
+uint64_t kvs_geometry_slice_bytes(const struct kvs_geometry *g,
+				  const struct kvs_slice *s);
+/* The same for all of layers [first, first + n). */
 uint64_t kvs_geometry_rank_bytes(const struct kvs_geometry *g,
 				 uint32_t first_layer, uint32_t n_layers);
 

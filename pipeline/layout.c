@@ -10,13 +10,14 @@
 #include "pipeline/layout.h"
 
 struct kvs_layout_key {
-	uint32_t key;
+	uint64_t key;
 	uint32_t at;
+	uint32_t reserved;
 };
 
 /*
- * What kvs_layout_dup() allocates; an index sorted by (kind, layer) follows
- * the buffers. An odd size field marks it: no sizeof() of a struct with
+ * What kvs_layout_dup() allocates; an index sorted by (kind, layer, shard)
+ * and the cuts, if any, follow the buffers. An odd size field marks it: no sizeof() of a struct with
  * pointers is odd, so no layout a caller filled in looks like one. A copy of
  * the first member by assignment, or one with other buffers, is told apart by
  * the pointer and the count, and searched one by one.
@@ -25,15 +26,12 @@ struct kvs_layout_dup {
 	struct kvs_layout l;
 	uint32_t n_buffers;
 	uint32_t reserved;
-	struct kvs_layer_buffer buffers[];
+	struct kvs_layer_buffer buffers[]; /* then the index, then the cuts */
 };
 
 #define KVS_LAYOUT_INDEXED (sizeof(struct kvs_layout) + 1)
 
 static_assert(sizeof(struct kvs_layout) % 2 == 0, "odd sizes are ours");
-static_assert(_Alignof(struct kvs_layout_key) <=
-		      _Alignof(struct kvs_layer_buffer),
-	      "the index follows the buffers");
 
 struct kvs_kind_info {
 	const char *name;
@@ -80,6 +78,99 @@ static const char *kvs_dtype_text(unsigned int dtype, char buf[16])
 		return kvs_dtypes[dtype];
 	snprintf(buf, 16, "dtype %u", dtype);
 	return buf;
+}
+
+struct kvs_buffer_cut kvs_layout_cut(const struct kvs_layout *l, uint32_t b)
+{
+	struct kvs_buffer_cut c = { 0 };
+
+	if (l->cuts)
+		c = l->cuts[b];
+	if (!c.planes)
+		c.planes = 1;
+	return c;
+}
+
+uint32_t kvs_layout_item_tokens(const struct kvs_layout *l, uint32_t b)
+{
+	unsigned int kind = l->buffers[b].kind;
+
+	return kvs_buffer_kind_is_paged(kind) || kind == KVS_BUFFER_SWA
+		       ? l->page_size
+		       : 1;
+}
+
+uint32_t kvs_cut_heads(uint32_t heads, uint32_t tp, uint32_t tp_rank,
+		       uint32_t *ret_first)
+{
+	*ret_first = (uint32_t)((uint64_t)heads * tp_rank / tp);
+	return tp < heads ? heads / tp : 1;
+}
+
+uint32_t kvs_cut_shards(uint32_t heads, uint32_t tp)
+{
+	if (!heads)
+		return 1;
+	return tp < heads ? tp : heads;
+}
+
+int kvs_cut_sends(uint32_t heads, uint32_t tp, uint32_t tp_rank)
+{
+	uint32_t same = heads && tp > heads ? tp / heads : 1;
+
+	if (!heads)
+		return tp_rank ? -1 : 0;
+	/* of those that have the same head the first one does */
+	return tp_rank % same ? -1 : (int)(tp_rank / same);
+}
+
+bool kvs_slice_has(const struct kvs_slice *s, const struct kvs_layout *l,
+		   uint32_t b)
+{
+	const struct kvs_layer_buffer *buf = &l->buffers[b];
+	struct kvs_buffer_cut c;
+	int shard;
+
+	if (buf->layer < s->first_layer ||
+	    buf->layer - s->first_layer >= s->n_layers)
+		return false;
+	c = kvs_layout_cut(l, b);
+	shard = kvs_cut_sends(c.heads, s->tp, s->tp_rank);
+	return shard >= 0 &&
+	       (l->tp_rank != KVS_TP_RANK_ALL || c.shard == shard);
+}
+
+/* That its items are made of what the cut says. */
+static int kvs_layout_check_cut(const struct kvs_layout *l, uint32_t i,
+				char *err, size_t errlen)
+{
+	const struct kvs_layer_buffer *b = &l->buffers[i];
+	const char *kind = kvs_buffer_kind_name(b->kind);
+	struct kvs_buffer_cut c = kvs_layout_cut(l, i);
+	uint32_t tp = kvs_layout_tp(l), first, parts;
+
+	if (c.shard) {
+		snprintf(err, errlen, "shard of %s layer %u: %u, must be 0",
+			 kind, b->layer, c.shard);
+		return -EINVAL;
+	}
+	if (c.heads && c.heads % tp && tp % c.heads) {
+		snprintf(err, errlen,
+			 "heads of %s layer %u: %u, which tp %u neither "
+			 "divides nor is a multiple of",
+			 kind, b->layer, c.heads, tp);
+		return -EINVAL;
+	}
+	parts = c.planes * kvs_layout_item_tokens(l, i) *
+		(c.heads ? kvs_cut_heads(c.heads, tp, 0, &first) : 1);
+	if ((c.heads || c.planes > 1) && b->item_len % parts) {
+		snprintf(err, errlen,
+			 "item_len of %s layer %u: %u, not a multiple of its "
+			 "%u parts (planes, tokens and heads)",
+			 kind, b->layer, b->item_len, parts);
+		return -EINVAL;
+	}
+	return 0;
 }
 
 /* An item count and length that geometry can add up without overflow. */
@@ -178,8 +269,15 @@ int kvs_layout_check_foreign(const struct kvs_layout *l, char *err,
 			 KVS_AUX_MAX);
 		return -EINVAL;
 	}
+	if (l->cuts && (l->tp > KVS_TP_MAX || l->tp_rank >= kvs_layout_tp(l))) {
+		snprintf(err, errlen, "tp: rank %u of %u, at most %u ranks",
+			 l->tp_rank, l->tp, KVS_TP_MAX);
+		return -EINVAL;
+	}
 	for (i = 0; i < l->n_buffers; i++) {
 		ret = kvs_layout_check_buffer(&l->buffers[i], i, err, errlen);
+		if (!ret && l->cuts)
+			ret = kvs_layout_check_cut(l, i, err, errlen);
 		if (ret)
 			return ret;
 	}
@@ -208,9 +306,10 @@ int kvs_layout_check(const struct kvs_layout *l, char *err, size_t errlen)
 	return 0;
 }
 
-static uint32_t kvs_layout_key(unsigned int kind, unsigned int layer)
+static uint64_t kvs_layout_key(unsigned int kind, unsigned int layer,
+			       unsigned int shard)
 {
-	return (uint32_t)kind << 16 | layer;
+	return (uint64_t)kind << 32 | layer << 8 | shard;
 }
 
 static int kvs_layout_key_cmp(const void *a, const void *b)
@@ -220,6 +319,17 @@ static int kvs_layout_key_cmp(const void *a, const void *b)
 	if (x->key != y->key)
 		return x->key < y->key ? -1 : 1;
 	return x->at < y->at ? -1 : x->at > y->at;
+}
+
+#define KVS_LAYOUT_INDEX_ALIGN _Alignof(struct kvs_layout_key)
+
+static struct kvs_layout_key *
+kvs_layout_dup_index(const struct kvs_layout_dup *d)
+{
+	uintptr_t at = (uintptr_t)(d->buffers + d->n_buffers);
+
+	at += KVS_LAYOUT_INDEX_ALIGN - 1;
+	return (struct kvs_layout_key *)(at - at % KVS_LAYOUT_INDEX_ALIGN);
 }
 
 /* NULL when @l is not from kvs_layout_dup(), or no longer as it was. */
@@ -232,7 +342,7 @@ static const struct kvs_layout_key *kvs_layout_index(const struct kvs_layout *l)
 	d = kvs_container_of(l, const struct kvs_layout_dup, l);
 	if (l->buffers != d->buffers || l->n_buffers != d->n_buffers)
 		return NULL;
-	return (const struct kvs_layout_key *)(l->buffers + l->n_buffers);
+	return kvs_layout_dup_index(d);
 }
 
 static void kvs_layout_sort(const struct kvs_layout *l,
@@ -241,8 +351,9 @@ static void kvs_layout_sort(const struct kvs_layout *l,
 	uint32_t i;
 
 	for (i = 0; i < l->n_buffers; i++) {
-		idx[i].key =
-			kvs_layout_key(l->buffers[i].kind, l->buffers[i].layer);
+		idx[i].key = kvs_layout_key(l->buffers[i].kind,
+					    l->buffers[i].layer,
+					    l->cuts ? l->cuts[i].shard : 0);
 		idx[i].at = i;
 	}
 	qsort(idx, l->n_buffers, sizeof(*idx), kvs_layout_key_cmp);
@@ -251,19 +362,26 @@ static void kvs_layout_sort(const struct kvs_layout *l,
 int kvs_layout_dup(const struct kvs_layout *l, struct kvs_layout **ret)
 {
 	size_t n = l->n_buffers;
+	struct kvs_buffer_cut *cuts;
 	struct kvs_layout_dup *d;
 
-	d = calloc(1, sizeof(*d) + n * (sizeof(*l->buffers) +
-					sizeof(struct kvs_layout_key)));
+	d = calloc(1, sizeof(*d) + KVS_LAYOUT_INDEX_ALIGN +
+			      n * (sizeof(*l->buffers) + sizeof(*cuts) +
+				   sizeof(struct kvs_layout_key)));
 	if (!d)
 		return -ENOMEM;
 	d->l = *l;
 	d->l.size = KVS_LAYOUT_INDEXED;
-	d->l.buffers = d->buffers;
 	d->n_buffers = l->n_buffers;
+	d->l.buffers = d->buffers;
 	if (n)
-		memcpy(d->buffers, l->buffers, n * sizeof(*l->buffers));
-	kvs_layout_sort(&d->l, (struct kvs_layout_key *)(d->buffers + n));
+		memcpy(d->l.buffers, l->buffers, n * sizeof(*l->buffers));
+	if (n && l->cuts) {
+		cuts = (struct kvs_buffer_cut *)(kvs_layout_dup_index(d) + n);
+		memcpy(cuts, l->cuts, n * sizeof(*cuts));
+		d->l.cuts = cuts;
+	}
+	kvs_layout_sort(&d->l, kvs_layout_dup_index(d));
 	*ret = &d->l;
 	return 0;
 }
@@ -287,24 +405,27 @@ int kvs_layout_order(const struct kvs_layout *l, uint32_t *ret_order)
 	return 0;
 }
 
-int kvs_layout_find(const struct kvs_layout *l, unsigned int kind,
-		    unsigned int layer)
+/* The first in the order of the keys that is not below @key; -1: none. */
+static int kvs_layout_lower(const struct kvs_layout *l, uint64_t key)
 {
 	const struct kvs_layout_key *idx = kvs_layout_index(l);
 	uint32_t lo = 0, hi = l->n_buffers;
-	uint32_t key, i;
+	uint64_t best = UINT64_MAX;
+	int at = -1;
 
-	if (kind > UINT16_MAX || layer > UINT16_MAX)
-		return -ENOENT;
 	if (!idx) {
-		for (i = 0; i < l->n_buffers; i++) {
-			if (l->buffers[i].kind == kind &&
-			    l->buffers[i].layer == layer)
-				return (int)i;
+		for (uint32_t i = 0; i < l->n_buffers; i++) {
+			uint64_t k = kvs_layout_key(
+				l->buffers[i].kind, l->buffers[i].layer,
+				l->cuts ? l->cuts[i].shard : 0);
+
+			if (k < key || k >= best)
+				continue;
+			best = k;
+			at = (int)i;
 		}
-		return -ENOENT;
+		return at;
 	}
-	key = kvs_layout_key(kind, layer);
 	while (lo < hi) {
 		uint32_t mid = lo + (hi - lo) / 2;
 
@@ -313,9 +434,50 @@ int kvs_layout_find(const struct kvs_layout *l, unsigned int kind,
 		else
 			hi = mid;
 	}
-	if (lo == l->n_buffers || idx[lo].key != key)
+	return lo == l->n_buffers ? -1 : (int)idx[lo].at;
+}
+
+int kvs_layout_find_shard(const struct kvs_layout *l, unsigned int kind,
+			  unsigned int layer, unsigned int shard)
+{
+	int at;
+
+	if (kind > UINT16_MAX || layer > UINT16_MAX || shard > UINT8_MAX)
 		return -ENOENT;
-	return (int)idx[lo].at;
+	at = kvs_layout_lower(l, kvs_layout_key(kind, layer, shard));
+	if (at < 0 || l->buffers[at].kind != kind ||
+	    l->buffers[at].layer != layer ||
+	    (l->cuts ? l->cuts[at].shard : 0u) != shard)
+		return -ENOENT;
+	return at;
+}
+
+int kvs_layout_find(const struct kvs_layout *l, unsigned int kind,
+		    unsigned int layer)
+{
+	return kvs_layout_find_shard(l, kind, layer, 0);
+}
+
+int kvs_slice_find(const struct kvs_slice *s, const struct kvs_layout *l,
+		   unsigned int kind, unsigned int layer)
+{
+	int at, shard;
+
+	if (kind > UINT16_MAX || layer > UINT16_MAX)
+		return -ENOENT;
+	/* any shard knows how many heads there are */
+	at = kvs_layout_lower(l, kvs_layout_key(kind, layer, 0));
+	if (at >= 0 && l->tp_rank == KVS_TP_RANK_ALL) {
+		shard = kvs_cut_sends(kvs_layout_cut(l, (uint32_t)at).heads,
+				      s->tp, s->tp_rank);
+		at = shard < 0 ? -1
+			       : kvs_layout_find_shard(l, kind, layer,
+						       (unsigned int)shard);
+	}
+	if (at < 0 || l->buffers[at].kind != kind ||
+	    l->buffers[at].layer != layer || !kvs_slice_has(s, l, (uint32_t)at))
+		return -ENOENT;
+	return at;
 }
 
 static bool kvs_span_has(uint32_t first, uint32_t n, uint32_t layer)
@@ -354,70 +516,108 @@ static int kvs_layout_missing(const struct kvs_layout *prefill,
 	return -EPROTOTYPE;
 }
 
-/* @from's buffers of the span that @in lacks, in @from's order. */
+/* @from's buffers of the slice that @in lacks, in @from's order. */
 static const struct kvs_layer_buffer *
 kvs_layout_first_missing(const struct kvs_layout *from,
-			 const struct kvs_layout *in, uint32_t first,
-			 uint32_t n)
+			 const struct kvs_layout *in, const struct kvs_slice *s)
 {
 	uint32_t i;
 
 	for (i = 0; i < from->n_buffers; i++) {
 		const struct kvs_layer_buffer *b = &from->buffers[i];
+		unsigned int shard = 0;
 
-		if (kvs_span_has(first, n, b->layer) &&
-		    kvs_layout_find(in, b->kind, b->layer) < 0)
+		if (!kvs_slice_has(s, from, i))
+			continue;
+		if (in->tp_rank == KVS_TP_RANK_ALL)
+			shard = (unsigned int)kvs_cut_sends(
+				kvs_layout_cut(from, i).heads, s->tp,
+				s->tp_rank);
+		if (kvs_layout_find_shard(in, b->kind, b->layer, shard) < 0)
 			return b;
 	}
 	return NULL;
 }
 
-static int kvs_layout_match_indexed(const struct kvs_layout *prefill,
+static int kvs_layout_differs(const char *what,
+			      const struct kvs_layer_buffer *b, uint32_t p,
+			      uint32_t d, char *err, size_t errlen)
+{
+	char buf[16];
+
+	if (p == d)
+		return 0;
+	snprintf(err, errlen, "%s of %s layer %u: prefill %u, decode %u", what,
+		 kvs_kind_text(b->kind, buf), b->layer, p, d);
+	return -EPROTOTYPE;
+}
+
+static int kvs_layout_match_buffers(const struct kvs_layout *prefill,
 				    const struct kvs_layout *decode,
-				    uint32_t first, uint32_t n, char *err,
+				    const struct kvs_slice *s, char *err,
 				    size_t errlen)
 {
 	const struct kvs_layer_buffer *b, *p;
-	uint32_t i;
-	char buf[16];
+	struct kvs_buffer_cut pc, dc;
+	uint32_t i, at;
+	int ret = 0;
 
-	b = kvs_layout_first_missing(decode, prefill, first, n);
-	if (b)
-		return kvs_layout_missing(prefill, decode, b, "prefill", first,
-					  n, err, errlen);
-	/* a state nobody asks for is lost without a word: refuse it too */
-	b = kvs_layout_first_missing(prefill, decode, first, n);
-	if (b)
-		return kvs_layout_missing(prefill, decode, b, "decode", first,
-					  n, err, errlen);
-	for (i = 0; i < decode->n_buffers; i++) {
+	for (i = 0; i < decode->n_buffers && !ret; i++) {
 		b = &decode->buffers[i];
-		if (!kvs_span_has(first, n, b->layer))
+		if (!kvs_slice_has(s, decode, i))
 			continue;
-		p = &prefill->buffers[kvs_layout_find(prefill, b->kind,
-						      b->layer)];
-		if (p->item_len != b->item_len) {
-			snprintf(err, errlen,
-				 "item_len of %s layer %u: prefill %u, "
-				 "decode %u",
-				 kvs_kind_text(b->kind, buf), b->layer,
-				 p->item_len, b->item_len);
-			return -EPROTOTYPE;
-		}
-		if (p->items != b->items) {
-			snprintf(err, errlen,
-				 "items of %s layer %u: prefill %u, decode %u",
-				 kvs_kind_text(b->kind, buf), b->layer,
-				 p->items, b->items);
-			return -EPROTOTYPE;
-		}
+		at = (uint32_t)kvs_layout_find(prefill, b->kind, b->layer);
+		p = &prefill->buffers[at];
+		pc = kvs_layout_cut(prefill, at);
+		dc = kvs_layout_cut(decode, i);
+		/* who does not say is compared by the bytes of an item */
+		if (pc.heads && dc.heads)
+			ret = kvs_layout_differs("heads", b, pc.heads, dc.heads,
+						 err, errlen);
+		if (!ret && pc.heads && dc.heads)
+			ret = kvs_layout_differs("planes", b, pc.planes,
+						 dc.planes, err, errlen);
+		if (!ret && pc.heads && kvs_layout_tp(prefill) != s->tp)
+			ret = kvs_layout_differs("tp", b,
+						 kvs_layout_tp(prefill), s->tp,
+						 err, errlen);
+		if (!ret && pc.heads && s->tp > 1)
+			ret = kvs_layout_differs("tp_rank", b, prefill->tp_rank,
+						 s->tp_rank, err, errlen);
+		if (!ret)
+			ret = kvs_layout_differs("item_len", b, p->item_len,
+						 b->item_len, err, errlen);
+		if (!ret)
+			ret = kvs_layout_differs("items", b, p->items, b->items,
+						 err, errlen);
 	}
-	return 0;
+	return ret;
 }
 
-int kvs_layout_match(const struct kvs_layout *prefill,
-		     const struct kvs_layout *decode, uint32_t first_layer,
-		     uint32_t n_layers, char *err, size_t errlen)
+static int kvs_layout_match_indexed(const struct kvs_layout *prefill,
+				    const struct kvs_layout *decode,
+				    const struct kvs_slice *s, char *err,
+				    size_t errlen)
+{
+	const struct kvs_layer_buffer *b;
+
+	b = kvs_layout_first_missing(decode, prefill, s);
+	if (b)
+		return kvs_layout_missing(prefill, decode, b, "prefill",
+					  s->first_layer, s->n_layers, err,
+					  errlen);
+	/* a state nobody asks for is lost without a word: refuse it too */
+	b = kvs_layout_first_missing(prefill, decode, s);
+	if (b)
+		return kvs_layout_missing(prefill, decode, b, "decode",
+					  s->first_layer, s->n_layers, err,
+					  errlen);
+	return kvs_layout_match_buffers(prefill, decode, s, err, errlen);
+}
+
+int kvs_layout_match_slice(const struct kvs_layout *prefill,
+			   const struct kvs_layout *decode,
+			   const struct kvs_slice *s, char *err, size_t errlen)
 {
 	struct kvs_layout *p = NULL, *d = NULL;
 	char pbuf[16], dbuf[16];
@@ -428,7 +628,7 @@ int kvs_layout_match(const struct kvs_layout *prefill,
 			 prefill->page_size, decode->page_size);
 		return -EPROTOTYPE;
 	}
-	if (!n_layers)
+	if (!s->n_layers)
 		return 0;
 	if (prefill->dtype != decode->dtype) {
 		snprintf(err, errlen, "dtype: prefill %s, decode %s",
@@ -441,13 +641,21 @@ int kvs_layout_match(const struct kvs_layout *prefill,
 	if (!ret)
 		ret = kvs_layout_dup(decode, &d);
 	if (!ret)
-		ret = kvs_layout_match_indexed(p, d, first_layer, n_layers, err,
-					       errlen);
+		ret = kvs_layout_match_indexed(p, d, s, err, errlen);
 	else
 		snprintf(err, errlen, "no memory to compare layouts");
 	free(p);
 	free(d);
 	return ret;
+}
+
+int kvs_layout_match(const struct kvs_layout *prefill,
+		     const struct kvs_layout *decode, uint32_t first_layer,
+		     uint32_t n_layers, char *err, size_t errlen)
+{
+	const struct kvs_slice s = { first_layer, n_layers, 1, 0 };
+
+	return kvs_layout_match_slice(prefill, decode, &s, err, errlen);
 }
 
 /* First layer at or after @from that @l has a buffer of; -1: none. */

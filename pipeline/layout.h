@@ -35,6 +35,47 @@ int kvs_layout_check(const struct kvs_layout *l, char *err, size_t errlen);
 int kvs_layout_check_foreign(const struct kvs_layout *l, char *err,
 			     size_t errlen);
 
+/* The layout of a room (pipeline/reshard.h): of all ranks, not of one. */
+#define KVS_TP_RANK_ALL UINT32_MAX
+
+/**
+ * struct kvs_slice - what one prefill rank sends of a room
+ * @first_layer, @n_layers: of these layers
+ * @tp: prefill ranks that the heads are divided between, not 0
+ * @tp_rank: of those: its heads; what is not cut is sent by 0 alone
+ */
+struct kvs_slice {
+	uint32_t first_layer;
+	uint32_t n_layers;
+	uint32_t tp;
+	uint32_t tp_rank;
+};
+
+/* Does the slice have buffer @b? Of a rank's own layout, or of a room's. */
+bool kvs_slice_has(const struct kvs_slice *s, const struct kvs_layout *l,
+		   uint32_t b);
+
+/* The buffer (kind, layer) that it has; -ENOENT. O(log n) as below. */
+int kvs_slice_find(const struct kvs_slice *s, const struct kvs_layout *l,
+		   unsigned int kind, unsigned int layer);
+
+/* Heads and planes of buffer @b: heads 0 not cut; planes 1 at least. */
+struct kvs_buffer_cut kvs_layout_cut(const struct kvs_layout *l, uint32_t b);
+/* Tokens of an item: a page's, or 1. */
+uint32_t kvs_layout_item_tokens(const struct kvs_layout *l, uint32_t b);
+static inline uint32_t kvs_layout_tp(const struct kvs_layout *l)
+{
+	return l->tp ? l->tp : 1;
+}
+
+/* What rank @tp_rank of @tp has of @heads heads: [*ret_first, + return). */
+uint32_t kvs_cut_heads(uint32_t heads, uint32_t tp, uint32_t tp_rank,
+		       uint32_t *ret_first);
+/* In how many different pieces @tp ranks have them. */
+uint32_t kvs_cut_shards(uint32_t heads, uint32_t tp);
+/* Which of those a rank has, if it is the one to send it; -1: another is. */
+int kvs_cut_sends(uint32_t heads, uint32_t tp, uint32_t tp_rank);
+
 /* Deep copy; *ret is one allocation, free() it. Its size field is private and
  * says that it is indexed. -ENOMEM. */
 int kvs_layout_dup(const struct kvs_layout *l, struct kvs_layout **ret);
@@ -59,6 +100,11 @@ int kvs_layout_match(const struct kvs_layout *prefill,
 		     const struct kvs_layout *decode, uint32_t first_layer,
 		     uint32_t n_layers, char *err, size_t errlen);
 
+/* The same for a slice of the heads as well; @decode is a room's layout. */
+int kvs_layout_match_slice(const struct kvs_layout *prefill,
+			   const struct kvs_layout *decode,
+			   const struct kvs_slice *s, char *err, size_t errlen);
+
 /**
  * kvs_layout_check_owners() - does every layer come from one rank?
  * @decode: the decode engine's buffers
@@ -75,6 +121,9 @@ int kvs_layout_check_owners(const struct kvs_layout *decode,
  * kvs_layout_dup() (which sorts an index), else O(n). */
 int kvs_layout_find(const struct kvs_layout *l, unsigned int kind,
 		    unsigned int layer);
+/* The same in a room's layout, where each shard of (kind, layer) is one. */
+int kvs_layout_find_shard(const struct kvs_layout *l, unsigned int kind,
+			  unsigned int layer, unsigned int shard);
 /**
  * kvs_layout_order() - the buffers by kind and, in a kind, by layer
  * @l: layout

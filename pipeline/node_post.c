@@ -165,7 +165,9 @@ int kvs_node_admit(struct kvs_node *n, const struct kvs_room_request *q)
 	size_t ranks = q->n_ranks * sizeof(q->ranks[0]);
 	size_t members = q->n_members * sizeof(q->members[0]);
 	size_t hashes = q->n_hashes * sizeof(q->hashes[0]);
-	struct node_post *p = post_new(run_admit, ranks + members + hashes);
+	size_t tp = q->tp_ranks ? q->n_ranks * sizeof(q->tp_ranks[0]) : 0;
+	struct node_post *p =
+		post_new(run_admit, ranks + members + hashes + tp);
 	uint32_t *to;
 
 	if (!p)
@@ -180,6 +182,9 @@ int kvs_node_admit(struct kvs_node *n, const struct kvs_room_request *q)
 	p->request.hashes = (const uint8_t(*)[16])(to + q->n_members);
 	if (q->n_hashes)
 		memcpy(to + q->n_members, q->hashes, hashes);
+	if (tp)
+		p->request.tp_ranks = memcpy(
+			(char *)(to + q->n_members) + hashes, q->tp_ranks, tp);
 	return post_send(n, p);
 }
 

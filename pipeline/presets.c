@@ -260,6 +260,22 @@ static void kvs_preset_fill(struct kvs_layout *l, const struct kvs_preset *p,
 	}
 }
 
+/* K, V and both in one are cut by their heads; a state is the same on every
+ * rank. */
+static void kvs_preset_cut(const struct kvs_layout *l,
+			   const struct kvs_preset *p,
+			   struct kvs_buffer_cut *cuts)
+{
+	for (uint32_t i = 0; i < l->n_buffers; i++) {
+		unsigned int kind = l->buffers[i].kind;
+
+		if (kind == KVS_BUFFER_MAMBA)
+			continue;
+		cuts[i].heads = (uint8_t)p->heads;
+		cuts[i].planes = kind == KVS_BUFFER_SWA ? 2 : 1;
+	}
+}
+
 static int kvs_preset_refuse(char *err, size_t errlen, const char *model,
 			     const char *what, uint32_t value, const char *why)
 {
@@ -273,6 +289,7 @@ int kvs_preset_layout(const char *model, const struct kvs_preset_opts *o,
 	static const struct kvs_preset_opts none;
 	struct kvs_layout l = { .size = sizeof(l) };
 	const struct kvs_preset *p;
+	struct kvs_buffer_cut *cuts;
 	uint32_t tp, layers, row;
 	char why[64];
 	int rc;
@@ -316,13 +333,25 @@ int kvs_preset_layout(const char *model, const struct kvs_preset_opts *o,
 	if (!row)
 		return kvs_preset_refuse(err, errlen, model, "dtype", l.dtype,
 					 "no such KV row for this attention");
+	if (o->tp_rank >= tp)
+		return kvs_preset_refuse(err, errlen, model, "tp_rank",
+					 o->tp_rank, "not below tp");
 	/* K, V, or row and indexer of each layer: two at most */
 	l.buffers = calloc(2 * (size_t)layers, sizeof(*l.buffers));
-	if (!l.buffers) {
+	cuts = calloc(2 * (size_t)layers, sizeof(*cuts));
+	if (!l.buffers || !cuts) {
 		snprintf(err, errlen, "model %s: no memory", model);
+		free(l.buffers);
+		free(cuts);
 		return -ENOMEM;
 	}
 	kvs_preset_fill(&l, p, layers, row);
+	if (p->attention == KVS_ATTENTION_MHA) {
+		kvs_preset_cut(&l, p, cuts);
+		l.tp = tp;
+		l.tp_rank = o->tp_rank;
+		l.cuts = cuts;
+	}
 	rc = kvs_layout_check(&l, err, errlen);
 	if (!rc) {
 		rc = kvs_layout_dup(&l, ret);
@@ -330,5 +359,6 @@ int kvs_preset_layout(const char *model, const struct kvs_preset_opts *o,
 			snprintf(err, errlen, "model %s: no memory", model);
 	}
 	free(l.buffers);
+	free(cuts);
 	return rc;
 }

@@ -18,6 +18,7 @@
  * struct kvs_preset_opts - how to scale a model; all zero: as it is
  * @tp: tensor parallel ranks; one rank's share of the heads is laid out.
  *      0: 1. Does not change MLA, which every rank holds in full.
+ * @tp_rank: whose share; below @tp
  * @layers: the model's first so many layers; 0: all
  * @page_size: tokens a page; 0: the model's
  * @dtype: enum kvs_dtype of the KV; 0: the model's
@@ -33,6 +34,7 @@ struct kvs_preset_opts {
 	uint32_t aux_max;
 	uint64_t capacity;
 	uint64_t max_context;
+	uint32_t tp_rank;
 };
 
 /* Name after @prev in the list, NULL at its end; NULL gives the first. */

@@ -557,6 +557,7 @@ int kvs_retract_packet(struct kvs_worker *w, uint32_t engine,
 	case KVS_PACKET_ADMIT:
 	case KVS_PACKET_READY:
 	case KVS_PACKET_FAILED:
+	case KVS_PACKET_LAYOUT:
 	case KVS_PACKET_DETACH:
 	case KVS_PACKET_RETRACT:
 	case KVS_PACKET_PLACED:

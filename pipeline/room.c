@@ -211,10 +211,8 @@ static void room_init_ranks(struct kvs_room *r,
 
 		k->room = r;
 		k->rank = i;
-		k->first_layer = q->ranks[i].first_layer;
-		k->n_layers = q->ranks[i].n_layers;
-		k->expected = kvs_geometry_rank_bytes(&r->geo, k->first_layer,
-						      k->n_layers);
+		k->slice = kvs_room_slice(q, i);
+		k->expected = kvs_geometry_slice_bytes(&r->geo, &k->slice);
 		kvs_list_init(&k->session_node);
 		kvs_party_init(&k->party, &rank_party_ops, i);
 		r->expected += k->expected;
@@ -236,32 +234,14 @@ int kvs_room_create(struct kvs_worker *w, struct kvs_worker_engine *e,
 		.left = room_drain_left,
 	};
 	uint32_t members = q->n_members ? q->n_members : 1;
+	struct kvs_host *host = NULL;
 	struct kvs_geometry g;
 	struct kvs_room *r;
 	int res;
 
-	if (!e->extent_tokens) {
-		snprintf(err, errlen,
-			 "one page of all buffers is larger than "
-			 "a piece of the pool");
-		return -E2BIG;
-	}
-	res = kvs_layout_check_owners(e->layout, q->ranks, q->n_ranks, err,
-				      errlen);
+	res = kvs_room_layout(w, e, q, &host, &g, err, errlen);
 	if (res)
 		return res;
-	res = kvs_geometry_init(&g, e->layout, q->tokens, e->extent_tokens,
-				kvs_pool_segment(w->pool), q->n_ranks,
-				q->aux_len);
-	if (res) {
-		snprintf(
-			err, errlen,
-			"%llu tokens cannot be laid out: a room has at most "
-			"%u tokens and %u extents of %u tokens (extent.tokens)",
-			(unsigned long long)q->tokens, KVS_TOKENS_MAX,
-			KVS_EXTENTS_MAX, e->extent_tokens);
-		return res;
-	}
 	res = KVS_RULE(R11, FIT) ? kvs_room_check_fit(w, &g, err, errlen) : 0;
 	if (!res)
 		res = kvs_admission_check(w, q, kvs_room_need(&g), err, errlen);
@@ -282,6 +262,7 @@ int kvs_room_create(struct kvs_worker *w, struct kvs_worker_engine *e,
 	snprintf(r->peer, sizeof(r->peer), "%s", q->peer);
 	memcpy(r->nonce, q->nonce, sizeof(r->nonce));
 	r->geo = g;
+	r->host = host;
 	r->n_ranks = q->n_ranks;
 	r->since = kvs_clock_now(w->clock);
 	r->admit_at = r->since;
@@ -320,6 +301,7 @@ out_room:
 	free(r);
 out_geometry:
 	kvs_geometry_fini(&g);
+	kvs_host_put(host);
 	return res;
 }
 
@@ -354,6 +336,7 @@ void kvs_room_destroy(struct kvs_room *r)
 	kvs_ranges_fini(&r->claimed);
 	kvs_geometry_fini(&r->geo);
 	free(r->keys);
+	kvs_host_put(r->host);
 	r->magic = 0;
 	free(r);
 }
@@ -378,8 +361,10 @@ void kvs_room_grant_fill(const struct kvs_room *r,
 			.extent_tokens = r->geo.extent_pages *
 					 r->geo.layout->page_size,
 			.n_extents = r->geo.n_extents,
-			.first_layer = k->first_layer,
-			.n_layers = k->n_layers,
+			.first_layer = k->slice.first_layer,
+			.n_layers = k->slice.n_layers,
+			.tp = k->slice.tp,
+			.tp_rank = k->slice.tp_rank,
 			.aux_len = r->geo.aux_len,
 			.call_timeout_ms = (uint32_t)(
 				r->w->set->transfer_call_timeout /
@@ -422,7 +407,6 @@ void kvs_room_grant(struct kvs_room *r, struct kvs_room_rank *k)
 static int room_digest_begin(struct kvs_room *r, struct kvs_room_rank *k,
 			     enum kvs_digest_kind kind)
 {
-	const struct kvs_rank_slice slice = { k->first_layer, k->n_layers };
 	enum kvs_digest_kind want = KVS_DIGEST_NONE;
 	int ret;
 
@@ -436,7 +420,7 @@ static int room_digest_begin(struct kvs_room *r, struct kvs_room_rank *k,
 	ret = kvs_digest_map_init(&k->map, r->geo.layout, r->geo.tokens,
 				  r->geo.extent_pages *
 					  r->geo.layout->page_size,
-				  &slice, r->geo.aux_len);
+				  &k->slice, r->geo.aux_len);
 	if (ret)
 		return ret;
 	kvs_digest_init(&k->digest, kind, k->map.total);

@@ -32,6 +32,7 @@
 #include "pipeline/wire.h"
 
 struct kvs_admission_peer;
+struct kvs_host;
 struct kvs_key;
 struct kvs_packet_failed;
 struct kvs_prefix;
@@ -105,8 +106,7 @@ struct kvs_room_rank {
 	bool torn; /* its connections were torn down to close the grant */
 	void *grant_owner; /* of who opened the grant */
 	uint32_t rank;
-	uint32_t first_layer;
-	uint32_t n_layers;
+	struct kvs_slice slice;
 	uint64_t expected; /* bytes, from the engine's admit */
 	uint64_t received; /* bytes placed */
 	uint64_t conns; /* one-sided: bits of those it said to have used */
@@ -147,6 +147,9 @@ struct kvs_room_request {
 	bool health; /* a health check: from a reserve, no checksum */
 	uint32_t n_ranks;
 	const struct kvs_rank_slice *ranks;
+	uint32_t tp; /* of the prefill; 0: 1 */
+	uint32_t page_size; /* of the prefill; 0: the engine's */
+	const uint16_t *tp_ranks; /* n_ranks; NULL: all 0 */
 	/* numbers of all engines it is for, @engine among them; none: for
 	 * @engine alone */
 	uint32_t n_members;
@@ -156,6 +159,17 @@ struct kvs_room_request {
 	const uint8_t (*hashes)[16];
 	bool use_cache; /* what is cached need not be received */
 };
+
+static inline struct kvs_slice kvs_room_slice(const struct kvs_room_request *q,
+					      uint32_t rank)
+{
+	return (struct kvs_slice){
+		.first_layer = q->ranks[rank].first_layer,
+		.n_layers = q->ranks[rank].n_layers,
+		.tp = q->tp ? q->tp : 1,
+		.tp_rank = q->tp_ranks ? q->tp_ranks[rank] : 0,
+	};
+}
 
 struct kvs_room {
 	uint32_t magic;
@@ -170,6 +184,7 @@ struct kvs_room {
 	char peer[KVS_PEER_NAME];
 	unsigned char nonce[16];
 
+	struct kvs_host *host; /* its layout; NULL: that of its members */
 	struct kvs_geometry geo;
 	struct kvs_extents ext;
 	struct kvs_ranges claimed; /* room-linear bytes spoken for */

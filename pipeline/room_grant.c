@@ -98,11 +98,9 @@ static int grant_places(const struct kvs_room *r, const struct kvs_room_rank *k,
 	if (!v || !order || kvs_layout_order(l, order))
 		goto out_free;
 	for (uint32_t i = 0; i < l->n_buffers; i++) {
-		uint32_t layer = l->buffers[order[i]].layer;
 		struct kvs_grant_place *p = &v[g->n_places];
 
-		if (layer < k->first_layer ||
-		    layer - k->first_layer >= k->n_layers)
+		if (!kvs_slice_has(&k->slice, l, order[i]))
 			continue;
 		(void)kvs_geometry_run(geo, 0, order[i], &p->full, &len);
 		(void)kvs_geometry_run(geo, geo->n_extents - 1, order[i],
@@ -230,9 +228,7 @@ static void digest_placed(struct kvs_room *r, struct kvs_room_rank *k)
 		const char *base = kvs_extent_addr(&r->ext, e);
 
 		for (uint32_t b = 0; base && b < l->n_buffers; b++) {
-			if (l->buffers[b].layer < k->first_layer ||
-			    l->buffers[b].layer - k->first_layer >=
-				    k->n_layers ||
+			if (!kvs_slice_has(&k->slice, l, b) ||
 			    kvs_geometry_run(&r->geo, e, b, &off, &len) ||
 			    !len ||
 			    kvs_digest_map_run(&k->map, e, b, 0, len, &at))

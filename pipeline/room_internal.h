@@ -21,6 +21,14 @@ int kvs_room_init_members(struct kvs_room *r, struct kvs_worker_engine *e,
 /* claim.timeout is over, and not all have claimed it. */
 void kvs_room_claim_too_late(struct kvs_room *r);
 
+/* room_layout.c */
+/* How it lies: 0, with @ret_host (NULL: as its members have it) and @ret_geo;
+ * -E2BIG, -EPROTOTYPE, -ECONNRESET, -EINVAL, -ENOMEM with @err. */
+int kvs_room_layout(struct kvs_worker *w, struct kvs_worker_engine *e,
+		    const struct kvs_room_request *q,
+		    struct kvs_host **ret_host, struct kvs_geometry *ret_geo,
+		    char *err, size_t errlen);
+
 /* room_memory.c */
 /* Bytes of the pool that a room takes. */
 uint64_t kvs_room_need(const struct kvs_geometry *g);

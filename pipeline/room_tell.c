@@ -99,6 +99,41 @@ void kvs_room_tell_failed(struct kvs_room *r, int err, const char *text)
 	}
 }
 
+/* Once for each member and layout. */
+static int tell_layout(const struct kvs_room_member *m)
+{
+	const struct kvs_room *r = m->room;
+	uint64_t bit = 1ULL << (m - r->members);
+	struct kvs_host *h = r->host;
+	struct kvs_packet_layout *p;
+	const struct kvs_layout *l;
+	size_t buffers, cuts, len;
+
+	if (!h || h->told & bit)
+		return 0;
+	l = h->layout;
+	buffers = l->n_buffers * sizeof(l->buffers[0]);
+	cuts = l->n_buffers * sizeof(l->cuts[0]);
+	len = sizeof(*p) + buffers + cuts;
+	p = calloc(1, len);
+	if (!p)
+		return -ENOMEM;
+	p->h.magic = KVS_ATTACH_MAGIC;
+	p->h.type = KVS_PACKET_LAYOUT;
+	p->id = h->id;
+	p->page_size = l->page_size;
+	p->tp = l->tp;
+	p->n_buffers = l->n_buffers;
+	memcpy(p->buffers, l->buffers, buffers);
+	memcpy((char *)p->buffers + buffers, l->cuts, cuts);
+	r->w->o.out->to_engine(r->w->o.arg, m->engine->number, m->slot,
+			       KVS_WORD(r->generation, 0, KVS_STATUS_SEALING),
+			       &p->h, len);
+	h->told |= bit;
+	free(p);
+	return 0;
+}
+
 int kvs_room_tell_member_ready(const struct kvs_room_member *m)
 {
 	const struct kvs_room *r = m->room;
@@ -109,12 +144,15 @@ int kvs_room_tell_member_ready(const struct kvs_room_member *m)
 
 	if (m->engine->gone || m->slot == KVS_SLOT_NONE)
 		return 0;
+	if (tell_layout(m))
+		return -ENOMEM;
 	len += n_segs * sizeof(struct kvs_packet_seg);
 	p = calloc(1, len);
 	if (!p)
 		return -ENOMEM;
 	p->h.magic = KVS_ATTACH_MAGIC;
 	p->h.type = KVS_PACKET_READY;
+	p->layout = r->host ? r->host->id : 0;
 	p->generation = r->generation;
 	p->slot = m->slot;
 	p->pool = r->w->o.pool_index;
@@ -298,8 +336,7 @@ void kvs_room_first_missing(const struct kvs_room *r,
 		for (uint32_t b = 0; b < l->n_buffers; b++) {
 			uint32_t layer = l->buffers[b].layer;
 
-			if (layer < k->first_layer ||
-			    layer - k->first_layer >= k->n_layers ||
+			if (!kvs_slice_has(&k->slice, l, b) ||
 			    kvs_geometry_run(&r->geo, e, b, &off, &run) || !run)
 				continue;
 			off = kvs_room_linear(r, e, off);

@@ -527,8 +527,7 @@ static bool push_one(struct kvs_send_worker *w)
 	map.chunk_max = chunk_max(r);
 	map.extent_pages = r->extent_pages;
 	map.n_extents = r->n_extents;
-	map.first_layer = r->first_layer;
-	map.n_layers = r->n_layers;
+	map.slice = r->slice;
 	/* last in the round, so that rooms share the window */
 	kvs_list_del(&r->run_node);
 	before = j->g;

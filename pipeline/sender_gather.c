@@ -10,8 +10,8 @@ static uint64_t min_u64(uint64_t a, uint64_t b)
 static bool in_range(const struct kvs_gather_map *map,
 		     const struct kvs_layer_buffer *b)
 {
-	return b->layer >= map->first_layer &&
-	       b->layer - map->first_layer < map->n_layers;
+	return kvs_slice_has(&map->slice, map->layout,
+			     (uint32_t)(b - map->layout->buffers));
 }
 
 /* Layer buffer the cursor stands on, once the finished ones are skipped. */

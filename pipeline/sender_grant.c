@@ -22,11 +22,11 @@ void kvs_send_remote_fini(struct kvs_send_remote *t)
 static uint32_t slice_buffers(const struct kvs_layout *l,
 			      const struct kvs_msg_grant *g)
 {
+	const struct kvs_slice s = kvs_send_slice(g);
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < l->n_buffers; i++)
-		n += l->buffers[i].layer >= g->first_layer &&
-		     l->buffers[i].layer - g->first_layer < g->n_layers;
+		n += kvs_slice_has(&s, l, i);
 	return n;
 }
 
@@ -36,19 +36,16 @@ static int remote_places(struct kvs_send_remote *t, const struct kvs_layout *l,
 			 const struct kvs_msg_grant *g)
 {
 	uint32_t *order = calloc(l->n_buffers, sizeof(*order));
+	const struct kvs_slice s = kvs_send_slice(g);
 	uint32_t at = 0;
 
 	if (!order || kvs_layout_order(l, order)) {
 		free(order);
 		return -ENOMEM;
 	}
-	for (uint32_t i = 0; i < l->n_buffers; i++) {
-		uint32_t layer = l->buffers[order[i]].layer;
-
-		if (layer >= g->first_layer &&
-		    layer - g->first_layer < g->n_layers)
+	for (uint32_t i = 0; i < l->n_buffers; i++)
+		if (kvs_slice_has(&s, l, order[i]))
 			t->places[order[i]] = g->places[at++];
-	}
 	free(order);
 	return 0;
 }
@@ -61,7 +58,7 @@ const char *kvs_send_remote_init(struct kvs_send_remote *t,
 		return g->n_keys ? "GRANT: memory keys on a transport without "
 				   "any"
 				 : NULL;
-	if (!g->n_layers && !g->aux_len)
+	if (!slice_buffers(l, g) && !g->aux_len)
 		return NULL; /* a zero-byte rank */
 	if (!g->n_keys)
 		return "GRANT: no memory keys on a one-sided transport";

@@ -35,6 +35,7 @@
 #include "pipeline/auth.h"
 #include "pipeline/digest.h"
 #include "pipeline/digest_map.h"
+#include "pipeline/layout.h"
 #include "pipeline/wire.h"
 #include "rdma/transport.h"
 
@@ -73,8 +74,7 @@ struct kvs_gather_map {
 	uint32_t rank;
 	uint32_t extent_pages;
 	uint32_t n_extents;
-	uint32_t first_layer;
-	uint32_t n_layers;
+	struct kvs_slice slice;
 	uint64_t chunk_max; /* bytes, not 0 */
 	/* One-sided: the last bytes of an item stand for all of it (R9), so
 	 * none is cut, even when it is longer than chunk_max. */
@@ -103,6 +103,16 @@ struct kvs_send_remote {
 	struct kvs_grant_place *places; /* by buffer of this rank's layout */
 	uint64_t aux_at; /* bytes, in the last extent */
 };
+
+static inline struct kvs_slice kvs_send_slice(const struct kvs_msg_grant *g)
+{
+	return (struct kvs_slice){
+		.first_layer = g->first_layer,
+		.n_layers = g->n_layers,
+		.tp = g->tp ? g->tp : 1,
+		.tp_rank = g->tp_rank,
+	};
+}
 
 /* Of a GRANT; NULL, or what is wrong with it. Zeroed by the caller; fini() in
  * any case. */
@@ -240,8 +250,7 @@ struct kvs_send_room {
 	uint64_t backoff; /* ns */
 	uint32_t extent_pages;
 	uint32_t n_extents;
-	uint32_t first_layer;
-	uint32_t n_layers;
+	struct kvs_slice slice; /* what it is to send */
 	uint32_t aux_len;
 	struct kvs_send_remote remote;
 	struct kvs_digest_map map; /* only with a digest */

@@ -232,13 +232,12 @@ static const char *aux_wrong(const struct kvs_send_room *r,
 
 static int digest_begin(struct kvs_send_room *r, const struct kvs_msg_grant *g)
 {
-	const struct kvs_rank_slice slice = { g->first_layer, g->n_layers };
 	int err;
 
 	if (r->s->digest == KVS_DIGEST_NONE)
 		return 0;
 	err = kvs_digest_map_init(&r->map, r->s->layout, r->tokens,
-				  g->extent_tokens, &slice, g->aux_len);
+				  g->extent_tokens, &r->slice, g->aux_len);
 	if (err)
 		return err;
 	kvs_digest_init(&r->digest, r->s->digest, r->map.total);
@@ -263,11 +262,23 @@ static uint64_t page_bytes(const struct kvs_send_room *r)
 		const struct kvs_layer_buffer *b = &l->buffers[i];
 
 		if (kvs_buffer_kind_is_paged(b->kind) &&
-		    b->layer >= r->first_layer &&
-		    b->layer - r->first_layer < r->n_layers)
+		    kvs_slice_has(&r->slice, l, i))
 			bytes += (uint64_t)b->item_len * r->pages;
 	}
 	return bytes;
+}
+
+/* What is cut is sent as this rank has it. */
+static bool heads_differ(const struct kvs_layout *l,
+			 const struct kvs_msg_grant *g)
+{
+	const struct kvs_slice s = kvs_send_slice(g);
+
+	for (uint32_t b = 0; l->cuts && b < l->n_buffers; b++)
+		if (l->cuts[b].heads && kvs_slice_has(&s, l, b) &&
+		    (s.tp != kvs_layout_tp(l) || s.tp_rank != l->tp_rank))
+			return true;
+	return false;
 }
 
 static void take_grant(struct kvs_send_room *r, const struct kvs_msg_grant *g)
@@ -281,8 +292,7 @@ static void take_grant(struct kvs_send_room *r, const struct kvs_msg_grant *g)
 	kvs_timer_cancel(&s->timers, &r->timer);
 	r->extent_pages = g->extent_tokens / g->page_size;
 	r->n_extents = g->n_extents;
-	r->first_layer = g->first_layer;
-	r->n_layers = g->n_layers;
+	r->slice = kvs_send_slice(g);
 	r->aux_len = g->aux_len;
 	r->batch_max =
 		smaller(s->max_batch, g->batch_bytes, KVS_SEND_BATCH_DEFAULT);
@@ -295,6 +305,8 @@ static void take_grant(struct kvs_send_room *r, const struct kvs_msg_grant *g)
 		wrong = "GRANT: page size differs from this rank's";
 	else if (g->aux_len > s->layout->aux_max)
 		wrong = "GRANT: aux block is larger than this rank's aux_max";
+	else if (heads_differ(s->layout, g))
+		wrong = "GRANT: heads are divided otherwise than this rank's";
 	else
 		wrong = kvs_send_remote_init(&r->remote, s->layout,
 					     s->one_sided, g);

@@ -125,6 +125,7 @@ static const char *kvs_check_grant(const struct kvs_msg_grant *m)
 	    m->page_size > KVS_PAGE_SIZE_MAX || !m->extent_tokens ||
 	    m->extent_tokens > KVS_TOKENS_MAX ||
 	    m->extent_tokens % m->page_size || m->aux_len > KVS_AUX_MAX ||
+	    m->tp > KVS_TP_MAX || m->tp_rank >= (m->tp ? m->tp : 1) ||
 	    m->first_layer > KVS_LAYERS_MAX || m->n_layers > KVS_LAYERS_MAX ||
 	    m->first_layer + m->n_layers > KVS_LAYERS_MAX)
 		return kvs_value;
@@ -257,21 +258,39 @@ static const char *kvs_get_hello(const struct kvs_wire_hello *w,
 	return NULL;
 }
 
+static void kvs_get_cuts(const unsigned char *at, uint32_t n,
+			 struct kvs_buffer_cut *ret)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		struct kvs_wire_cut c;
+
+		memcpy(&c, at + i * sizeof(c), sizeof(c));
+		ret[i] = (struct kvs_buffer_cut){ .heads = c.heads,
+						  .planes = c.planes };
+	}
+}
+
 static const char *kvs_get_layout(const struct kvs_wire_layout *w,
 				  const unsigned char *array, size_t left,
-				  struct kvs_layer_buffer *buffers,
+				  struct kvs_wire_scratch *s,
 				  struct kvs_layout *l)
 {
-	uint32_t n = kvs_get32(w->n_buffers);
-	uint32_t i;
+	struct kvs_layer_buffer *buffers = s->buffers;
+	uint32_t n = kvs_get16(w->n_buffers), i;
+	size_t each = sizeof(struct kvs_wire_buffer);
 	char err[KVS_WIRE_TEXT];
 
-	if (!n || n > KVS_LAYOUT_BUFFERS_MAX ||
-	    left != (uint64_t)n * sizeof(struct kvs_wire_buffer))
+	l->tp = kvs_get16(w->tp);
+	l->tp_rank = kvs_get16(w->tp_rank);
+	if (l->tp)
+		each += sizeof(struct kvs_wire_cut);
+	else if (l->tp_rank)
+		return kvs_value;
+	if (!n || n > KVS_LAYOUT_BUFFERS_MAX || left != n * each)
 		return kvs_count;
 	l->size = sizeof(*l);
 	l->page_size = kvs_get32(w->page_size);
-	l->dtype = kvs_get32(w->dtype);
+	l->dtype = kvs_get16(w->dtype);
 	l->n_buffers = n;
 	l->buffers = buffers;
 	l->aux_max = kvs_get32(w->aux_max);
@@ -286,6 +305,10 @@ static const char *kvs_get_layout(const struct kvs_wire_layout *w,
 		buffers[i].item_len = kvs_get32(b.item_len);
 		buffers[i].items = kvs_get32(b.items);
 	}
+	l->cuts = l->tp ? s->cuts : NULL;
+	if (l->tp)
+		kvs_get_cuts(array + n * sizeof(struct kvs_wire_buffer), n,
+			     s->cuts);
 	return kvs_layout_check_foreign(l, err, sizeof(err)) ? kvs_value : NULL;
 }
 
@@ -342,8 +365,10 @@ static const char *kvs_get_grant(const struct kvs_wire_grant *w,
 	m->room = kvs_get64(w->room);
 	m->generation = kvs_get64(w->generation);
 	m->tokens = kvs_get64(w->tokens);
-	m->rank = kvs_get32(w->rank);
-	m->worker = kvs_get32(w->worker);
+	m->rank = kvs_get16(w->rank);
+	m->tp_rank = kvs_get16(w->tp_rank);
+	m->worker = kvs_get16(w->worker);
+	m->tp = kvs_get16(w->tp);
 	m->page_size = kvs_get32(w->page_size);
 	m->extent_tokens = kvs_get32(w->extent_tokens);
 	m->n_extents = kvs_get32(w->n_extents);
@@ -483,8 +508,7 @@ static const char *kvs_get_msg(const union kvs_wire_any *w,
 	case KVS_WIRE_HELLO:
 		return kvs_get_hello(&w->hello, &m->hello);
 	case KVS_WIRE_LAYOUT:
-		return kvs_get_layout(&w->layout, array, left, s->buffers,
-				      &m->layout.l);
+		return kvs_get_layout(&w->layout, array, left, s, &m->layout.l);
 	case KVS_WIRE_OPEN:
 		return kvs_get_open(&w->open, &m->open);
 	case KVS_WIRE_GRANT:
@@ -611,8 +635,12 @@ static void kvs_put_layout(struct kvs_wire_layout *w,
 			   const struct kvs_layout *l)
 {
 	w->page_size = kvs_put32(l->page_size);
-	w->dtype = kvs_put32(l->dtype);
-	w->n_buffers = kvs_put32(l->n_buffers);
+	w->dtype = kvs_put16((uint16_t)l->dtype);
+	w->n_buffers = kvs_put16((uint16_t)l->n_buffers);
+	if (l->cuts) {
+		w->tp = kvs_put16((uint16_t)kvs_layout_tp(l));
+		w->tp_rank = kvs_put16((uint16_t)l->tp_rank);
+	}
 	w->aux_max = kvs_put32(l->aux_max);
 	w->capacity = kvs_put64(l->capacity);
 	w->max_context = kvs_put64(l->max_context);
@@ -624,8 +652,10 @@ static void kvs_put_grant(struct kvs_wire_grant *w,
 	w->room = kvs_put64(m->room);
 	w->generation = kvs_put64(m->generation);
 	w->tokens = kvs_put64(m->tokens);
-	w->rank = kvs_put32(m->rank);
-	w->worker = kvs_put32(m->worker);
+	w->rank = kvs_put16((uint16_t)m->rank);
+	w->tp_rank = kvs_put16((uint16_t)m->tp_rank);
+	w->worker = kvs_put16((uint16_t)m->worker);
+	w->tp = kvs_put16((uint16_t)m->tp);
 	w->page_size = kvs_put32(m->page_size);
 	w->extent_tokens = kvs_put32(m->extent_tokens);
 	w->n_extents = kvs_put32(m->n_extents);
@@ -825,7 +855,18 @@ static void kvs_put_arrays(unsigned char *at, const struct kvs_msg *m)
 				.items = kvs_put32(b->items),
 			};
 
-			memcpy(at + i * sizeof(w), &w, sizeof(w));
+			memcpy(at, &w, sizeof(w));
+			at += sizeof(w);
+		}
+		for (i = 0; m->layout.l.cuts && i < m->layout.l.n_buffers;
+		     i++) {
+			struct kvs_wire_cut w = {
+				.heads = m->layout.l.cuts[i].heads,
+				.planes = m->layout.l.cuts[i].planes,
+			};
+
+			memcpy(at, &w, sizeof(w));
+			at += sizeof(w);
 		}
 	} else if (m->type == KVS_WIRE_GRANT) {
 		kvs_put_grant_arrays(at, &m->grant);
@@ -842,7 +883,9 @@ int kvs_wire_encode(const struct kvs_msg *m, void *buf, size_t cap)
 	fixed = kvs_sizes[m->type];
 	len = fixed;
 	if (m->type == KVS_WIRE_LAYOUT)
-		len += m->layout.l.n_buffers * sizeof(struct kvs_wire_buffer);
+		len += m->layout.l.n_buffers *
+		       (sizeof(struct kvs_wire_buffer) +
+			(m->layout.l.cuts ? sizeof(struct kvs_wire_cut) : 0));
 	else if (m->type == KVS_WIRE_GRANT)
 		len += m->grant.n_keys * sizeof(struct kvs_wire_key) +
 		       m->grant.n_places * sizeof(struct kvs_wire_place);

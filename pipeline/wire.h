@@ -147,6 +147,8 @@ struct kvs_msg_grant {
 	uint32_t n_extents;
 	uint32_t first_layer; /* what this rank is to send */
 	uint32_t n_layers;
+	uint32_t tp; /* ranks that heads are divided between; 0: 1 */
+	uint32_t tp_rank; /* which it is: its heads; 0 sends what is not cut */
 	uint32_t aux_len; /* bytes this rank is to send */
 	uint32_t call_timeout_ms; /* a chunk may take so long; 0: not said */
 	uint64_t batch_bytes; /* not more launched at a time; 0: not said */
@@ -253,6 +255,7 @@ const char *kvs_wire_type_name(unsigned int type); /* "?" if unknown */
 /* Scratch for the arrays of LAYOUT and GRANT; one per decoding thread. */
 struct kvs_wire_scratch {
 	struct kvs_layer_buffer buffers[KVS_LAYOUT_BUFFERS_MAX];
+	struct kvs_buffer_cut cuts[KVS_LAYOUT_BUFFERS_MAX];
 	struct kvs_grant_key keys[KVS_WIRE_GRANT_KEYS_MAX];
 	struct kvs_grant_place places[KVS_LAYOUT_BUFFERS_MAX];
 };

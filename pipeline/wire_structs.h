@@ -49,13 +49,23 @@ static_assert(sizeof(struct kvs_wire_buffer) == 12, "LAYOUT entry");
 struct kvs_wire_layout {
 	struct kvs_frame frame;
 	kvs_le32 page_size;
-	kvs_le32 dtype;
-	kvs_le32 n_buffers;
+	kvs_le16 dtype;
+	kvs_le16 tp_rank;
+	kvs_le16 n_buffers;
+	kvs_le16 tp; /* 0: no struct kvs_wire_cut */
 	kvs_le32 aux_max;
 	kvs_le64 capacity;
 	kvs_le64 max_context;
 	/* then n_buffers of struct kvs_wire_buffer */
+	/* then as many of struct kvs_wire_cut */
 };
+struct kvs_wire_cut {
+	uint8_t heads;
+	uint8_t planes;
+};
+static_assert(sizeof(struct kvs_wire_cut) == 2, "LAYOUT cut");
+static_assert(KVS_TP_MAX <= UINT16_MAX && KVS_LAYOUT_BUFFERS_MAX <= UINT16_MAX,
+	      "LAYOUT.tp, LAYOUT.n_buffers");
 static_assert(sizeof(struct kvs_wire_layout) == 48, "LAYOUT");
 static_assert(offsetof(struct kvs_wire_layout, n_buffers) == 24,
 	      "LAYOUT.n_buffers");
@@ -63,7 +73,8 @@ static_assert(offsetof(struct kvs_wire_layout, capacity) == 32,
 	      "LAYOUT.capacity");
 static_assert(sizeof(struct kvs_wire_layout) +
 			      KVS_LAYOUT_BUFFERS_MAX *
-				      sizeof(struct kvs_wire_buffer) <=
+				      (sizeof(struct kvs_wire_buffer) +
+				       sizeof(struct kvs_wire_cut)) <=
 		      KVS_FRAME_MAX,
 	      "the largest LAYOUT fits a frame");
 
@@ -98,8 +109,10 @@ struct kvs_wire_grant {
 	kvs_le64 room;
 	kvs_le64 generation;
 	kvs_le64 tokens;
-	kvs_le32 rank;
-	kvs_le32 worker;
+	kvs_le16 rank;
+	kvs_le16 tp_rank;
+	kvs_le16 worker;
+	kvs_le16 tp;
 	kvs_le32 page_size;
 	kvs_le32 extent_tokens;
 	kvs_le32 n_extents;

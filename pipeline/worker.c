@@ -29,6 +29,7 @@ int kvs_worker_create(const struct kvs_worker_opts *o, struct kvs_worker **ret)
 	kvs_u64map_init(&w->rooms, o->secret);
 	kvs_u64map_init(&w->sessions, o->secret);
 	kvs_list_init(&w->engines);
+	kvs_host_cache_init(&w->hosts, (o->index << 20) + 1);
 	kvs_list_init(&w->dead);
 	w->retracts.pool = o->offload;
 	w->retracts.pool_index = o->offload_index;
@@ -68,6 +69,7 @@ void kvs_worker_destroy(struct kvs_worker *w)
 	KVS_ASSERT(w->rooms.n == 0);
 	kvs_list_for_each_entry_safe(e, tmp, &w->engines, node)
 		worker_engine_free(e);
+	kvs_host_cache_fini(&w->hosts);
 	while ((s = kvs_u64map_next(&w->sessions, &pos)))
 		free(s);
 	kvs_cache_fini(w);
@@ -709,6 +711,7 @@ void kvs_worker_packet(struct kvs_worker *w, uint32_t engine,
 	case KVS_PACKET_ADMIT:
 	case KVS_PACKET_READY:
 	case KVS_PACKET_FAILED:
+	case KVS_PACKET_LAYOUT:
 	case KVS_PACKET_DETACH:
 	case KVS_PACKET_RETRACT:
 	case KVS_PACKET_PLACED:
@@ -764,6 +767,7 @@ void kvs_worker_turn(struct kvs_worker *w)
 			continue;
 		if (w->o.out->engine_over)
 			w->o.out->engine_over(w->o.arg, e->number);
+		kvs_host_forget(&w->hosts, e->number);
 		worker_engine_free(e);
 		kvs_retracts_engines(w);
 	}

@@ -23,6 +23,7 @@
 #include "pipeline/admission.h"
 #include "pipeline/attach_msg.h"
 #include "pipeline/cache.h"
+#include "pipeline/host.h"
 #include "pipeline/retract.h"
 #include "pipeline/room.h"
 #include "pipeline/settings.h"
@@ -137,6 +138,7 @@ struct kvs_worker {
 	struct kvs_u64map rooms; /* by generation */
 	struct kvs_u64map sessions; /* by id */
 	struct kvs_list engines;
+	struct kvs_host_cache hosts; /* layouts of resharded rooms */
 	struct kvs_list dead; /* rooms to delete */
 	uint32_t live; /* retractions included */
 	bool shutting_down;

@@ -59,10 +59,7 @@ static int chunk_place(const struct kvs_room *r, const struct kvs_room_rank *k,
 		    kvs_geometry_aux(&r->geo, k->rank, &off, &run))
 			return -ERANGE;
 	} else {
-		if (m->layer < k->first_layer ||
-		    m->layer - k->first_layer >= k->n_layers)
-			return -ERANGE;
-		b = kvs_layout_find(r->geo.layout, m->kind, m->layer);
+		b = kvs_slice_find(&k->slice, r->geo.layout, m->kind, m->layer);
 		if (b < 0 || kvs_geometry_run(&r->geo, m->extent, (uint32_t)b,
 					      &off, &run))
 			return -ERANGE;
@@ -75,14 +72,17 @@ static int chunk_place(const struct kvs_room *r, const struct kvs_room_rank *k,
 
 /* R9: of what a rank wrote by itself only the last bytes of each item are
  * looked at, and they stand for an item that was written at once. */
-static bool chunk_whole(const struct kvs_room *r, const struct kvs_msg_chunk *m)
+static bool chunk_whole(const struct kvs_room *r, const struct kvs_room_rank *k,
+			const struct kvs_msg_chunk *m)
 {
 	const struct kvs_layout *l = r->geo.layout;
 	uint32_t item;
 
 	if (m->kind == KVS_KIND_AUX)
 		return m->len == r->geo.aux_len;
-	item = l->buffers[kvs_layout_find(l, m->kind, m->layer)].item_len;
+	item = l->buffers[kvs_slice_find(&k->slice, r->geo.layout, m->kind,
+					 m->layer)]
+		       .item_len;
 	return m->offset % item == 0 && m->len % item == 0;
 }
 
@@ -95,8 +95,9 @@ static int chunk_stream(const struct kvs_room_rank *k,
 	if (m->kind == KVS_KIND_AUX)
 		return kvs_digest_map_aux(&k->map, m->offset, m->len, ret_at);
 	return kvs_digest_map_run(&k->map, m->extent,
-				  (uint32_t)kvs_layout_find(k->map.layout,
-							    m->kind, m->layer),
+				  (uint32_t)kvs_slice_find(&k->slice,
+							   k->map.layout,
+							   m->kind, m->layer),
 				  m->offset, m->len, ret_at);
 }
 
@@ -150,7 +151,7 @@ static int chunk_claim(struct kvs_worker *w, uint64_t session,
 		return receive_violation(w, session, KVS_PROTO_RANGE,
 					 "chunk outside what was granted",
 					 ret_reason);
-	if (written && !chunk_whole(r, m))
+	if (written && !chunk_whole(r, k, m))
 		return receive_violation(w, session, KVS_PROTO_RANGE,
 					 "a page was written in pieces",
 					 ret_reason);

@@ -34,7 +34,7 @@ static int kv_list(uint32_t n, uint32_t **ret)
 
 static int kv_tensors(struct kvs_kv *kv, uint32_t states)
 {
-	const struct kvs_layout *l = kv->w->layout;
+	const struct kvs_layout *l = kv->layout;
 	int ret = 0;
 
 	kv->buffers = calloc(l->n_buffers, sizeof(*kv->buffers));
@@ -54,9 +54,9 @@ static int kv_tensors(struct kvs_kv *kv, uint32_t states)
 	return ret;
 }
 
-int kvs_kv_open(const struct kvs_workload *w, uint64_t tokens, uint32_t states,
-		uint64_t bytes_per_sec, struct kvs_kv *ret, char *err,
-		size_t errlen)
+int kvs_kv_open(const struct kvs_workload *w, uint32_t rank, uint64_t tokens,
+		uint32_t states, uint64_t bytes_per_sec, struct kvs_kv *ret,
+		char *err, size_t errlen)
 {
 	struct kvs_device_opts o = {
 		.size = sizeof(o),
@@ -68,10 +68,17 @@ int kvs_kv_open(const struct kvs_workload *w, uint64_t tokens, uint32_t states,
 	int res;
 
 	kv.n_pages = kvs_workload_pages(w, tokens);
-	kvs_rng_init(&kv.rng, w->o.seed ^ 0x706167);
+	/* each rank gives out other pages */
+	kvs_rng_init(&kv.rng, w->o.seed ^ 0x706167 ^ (uint64_t)rank << 32);
+	if (kvs_workload_decode_layout(w, rank, &kv.layout)) {
+		snprintf(err, errlen, "no memory for a layout");
+		return -ENOMEM;
+	}
 	res = kvs_device_open(&o, &kv.device, err, errlen);
-	if (res)
+	if (res) {
+		free(kv.layout);
 		return res;
+	}
 	res = kv_tensors(&kv, states);
 	if (!res)
 		res = kv_list(kv.n_pages, &kv.free);
@@ -99,19 +106,20 @@ int kvs_kv_open(const struct kvs_workload *w, uint64_t tokens, uint32_t states,
 
 void kvs_kv_close(struct kvs_kv *kv)
 {
-	for (uint32_t b = 0; kv->buffers && b < kv->w->layout->n_buffers; b++)
+	for (uint32_t b = 0; kv->buffers && b < kv->layout->n_buffers; b++)
 		kvs_device_free(kv->device, kv->buffers[b]);
 	kvs_device_close(kv->device);
 	free(kv->buffers);
 	free(kv->free);
 	free(kv->free_states);
 	free(kv->scratch);
+	free(kv->layout);
 	memset(kv, 0, sizeof(*kv));
 }
 
 static uint32_t kv_items(const struct kvs_kv *kv, uint32_t pages)
 {
-	const struct kvs_layout *l = kv->w->layout;
+	const struct kvs_layout *l = kv->layout;
 	uint32_t n = 0;
 
 	for (uint32_t b = 0; b < l->n_buffers; b++)
@@ -122,7 +130,7 @@ static uint32_t kv_items(const struct kvs_kv *kv, uint32_t pages)
 
 int kvs_kv_take(struct kvs_kv *kv, uint64_t tokens, struct kvs_kv_place *ret)
 {
-	const struct kvs_layout *l = kv->w->layout;
+	const struct kvs_layout *l = kv->layout;
 	struct kvs_kv_place p = { 0 };
 	uint32_t *item;
 
@@ -164,7 +172,7 @@ void kvs_kv_give(struct kvs_kv *kv, struct kvs_kv_place *p)
 
 uint64_t kvs_kv_bytes(const struct kvs_kv *kv, uint64_t tokens)
 {
-	const struct kvs_layout *l = kv->w->layout;
+	const struct kvs_layout *l = kv->layout;
 	uint32_t pages = kvs_workload_pages(kv->w, tokens);
 	uint64_t n = 0;
 
@@ -174,35 +182,82 @@ uint64_t kvs_kv_bytes(const struct kvs_kv *kv, uint64_t tokens)
 	return n;
 }
 
-/* One page of one buffer: 0, -EBADMSG, -EINVAL. */
-static int kv_check_page(struct kvs_kv *kv, const unsigned char *dev,
-			 uint64_t len, uint64_t seed, uint64_t at,
+/* Bytes that have been read from the device. */
+struct kv_window {
+	uint64_t off; /* in the item */
+	uint64_t len;
+};
+
+/* Bytes [@off, @off + @len) of an item, at most KV_SCRATCH. */
+static int kv_read(struct kvs_kv *kv, const unsigned char *dev, uint64_t item,
+		   uint64_t off, uint64_t len, struct kv_window *w,
+		   const unsigned char **ret)
+{
+	int res;
+
+	if (off < w->off || off + len > w->off + w->len) {
+		w->off = off;
+		w->len = item - off < KV_SCRATCH ? item - off : KV_SCRATCH;
+		res = kvs_device_peek(kv->device, kv->scratch, dev + off,
+				      w->len);
+		if (res)
+			return res;
+	}
+	*ret = kv->scratch + (off - w->off);
+	return 0;
+}
+
+/* One item of a buffer: 0, -EBADMSG, -EINVAL. Tokens from @end on are nobody's;
+ * UINT64_MAX: all count. */
+static int kv_check_item(struct kvs_kv *kv, uint32_t b, uint64_t item,
+			 const unsigned char *dev, uint64_t seed, uint64_t end,
 			 struct kvs_kv_wrong *wrong)
 {
-	size_t part, first, bad;
+	const struct kvs_layout *l = kv->layout;
+	uint64_t len = l->buffers[b].item_len, part, rest;
+	uint32_t n = kvs_workload_n_pieces(l, b);
+	uint64_t row = len / kvs_layout_item_tokens(l, b);
+	struct kv_window w = { 0 };
+	const unsigned char *p;
+	size_t first, bad;
 	int ret;
 
 	wrong->bytes = 0;
-	for (uint64_t off = 0; off < len; off += part) {
-		part = len - off < KV_SCRATCH ? len - off : KV_SCRATCH;
-		ret = kvs_device_peek(kv->device, kv->scratch, dev + off, part);
-		if (ret)
-			return ret;
-		if (!kvs_pattern_check(kv->scratch, part, seed, at + off,
-				       &first, &bad))
+	for (uint32_t k = 0; k < n; k++) {
+		struct kvs_workload_piece q = kvs_workload_piece(l, b, item, k);
+
+		if (q.token >= end)
 			continue;
-		if (!wrong->bytes)
-			wrong->offset = off + first;
-		wrong->bytes += bad;
+		/* of a whole page only the tokens that there are */
+		rest = q.len;
+		if (n == 1 && end != UINT64_MAX &&
+		    kvs_layout_item_tokens(l, b) > 1 &&
+		    (end - q.token) * row < rest)
+			rest = (end - q.token) * row;
+		for (uint64_t at = 0; at < rest; at += part) {
+			part = rest - at < KV_SCRATCH ? rest - at : KV_SCRATCH;
+			ret = kv_read(kv, dev, len, q.off + at, part, &w, &p);
+			if (ret)
+				return ret;
+			if (!kvs_pattern_check(p, part, seed, q.at + at, &first,
+					       &bad))
+				continue;
+			if (!wrong->bytes)
+				wrong->offset = q.off + at + first;
+			wrong->bytes += bad;
+		}
 	}
 	return wrong->bytes ? -EBADMSG : 0;
 }
 
 int64_t kvs_kv_check(struct kvs_kv *kv, const struct kvs_kv_place *p,
-		     uint64_t room, struct kvs_kv_cursor *cursor,
-		     uint64_t budget, struct kvs_kv_wrong *ret_wrong)
+		     uint64_t room, uint64_t tokens,
+		     struct kvs_kv_cursor *cursor, uint64_t budget,
+		     struct kvs_kv_wrong *ret_wrong)
 {
-	const struct kvs_layout *l = kv->w->layout;
+	bool same = kv->w->prefill->page_size == kv->layout->page_size;
+	uint64_t end = same ? UINT64_MAX : kvs_workload_covered(kv->w, tokens);
+	const struct kvs_layout *l = kv->layout;
 	int64_t done = 0;
 
 	while (cursor->buffer < l->n_buffers && (uint64_t)done < budget) {
@@ -223,13 +278,12 @@ int64_t kvs_kv_check(struct kvs_kv *kv, const struct kvs_kv_place *p,
 		}
 		place = paged ? p->pages[cursor->page]
 			      : p->items[cursor->first_item + cursor->page];
-		ret = kv_check_page(
-			kv,
+		ret = kv_check_item(
+			kv, cursor->buffer, cursor->page,
 			(unsigned char *)kv->buffers[cursor->buffer] +
 				(uint64_t)place * lb->item_len,
-			lb->item_len,
 			kvs_workload_seed(kv->w, room, lb->kind, lb->layer),
-			(uint64_t)cursor->page * lb->item_len, &wrong);
+			paged ? end : UINT64_MAX, &wrong);
 		cursor->page++;
 		done += lb->item_len;
 		if (ret == -EBADMSG)

@@ -21,6 +21,7 @@
 struct kvs_kv {
 	struct kvs_device *device;
 	const struct kvs_workload *w;
+	struct kvs_layout *layout; /* this rank's; owned */
 	void **buffers; /* device base of each layer buffer */
 	uint32_t n_pages;
 	uint32_t *free; /* device pages, n_free of them */
@@ -59,14 +60,15 @@ struct kvs_kv_wrong {
 /**
  * kvs_kv_open() - open the device and allocate the tensors
  * @w: workload; outlives it
+ * @rank: of the decode engine
  * @tokens: capacity
  * @states: requests with fixed-count buffers at a time
  * @bytes_per_sec: of the soft device; 0: as fast as memory
  * Return: 0; -ENOMEM; what kvs_device_open() gives.
  */
-int kvs_kv_open(const struct kvs_workload *w, uint64_t tokens, uint32_t states,
-		uint64_t bytes_per_sec, struct kvs_kv *ret, char *err,
-		size_t errlen);
+int kvs_kv_open(const struct kvs_workload *w, uint32_t rank, uint64_t tokens,
+		uint32_t states, uint64_t bytes_per_sec, struct kvs_kv *ret,
+		char *err, size_t errlen);
 void kvs_kv_close(struct kvs_kv *kv);
 
 /* Random pages for a request: 0, -EAGAIN not enough free now, -ENOMEM. */
@@ -79,6 +81,7 @@ uint64_t kvs_kv_bytes(const struct kvs_kv *kv, uint64_t tokens);
 /**
  * kvs_kv_check() - compare on, for about @budget bytes
  * @room: whose bytes should be there
+ * @tokens: of the request
  * @cursor: where to go on; advanced
  * @budget: bytes
  * @ret_wrong: the page that differs, when the return is -EBADMSG
@@ -86,7 +89,8 @@ uint64_t kvs_kv_bytes(const struct kvs_kv *kv, uint64_t tokens);
  * again to go on behind it); -EINVAL the device refused to be read.
  */
 int64_t kvs_kv_check(struct kvs_kv *kv, const struct kvs_kv_place *p,
-		     uint64_t room, struct kvs_kv_cursor *cursor,
-		     uint64_t budget, struct kvs_kv_wrong *ret_wrong);
+		     uint64_t room, uint64_t tokens,
+		     struct kvs_kv_cursor *cursor, uint64_t budget,
+		     struct kvs_kv_wrong *ret_wrong);
 
 #endif /* KVS_TOOLS_ENGINE_KV_H */

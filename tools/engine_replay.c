@@ -23,30 +23,41 @@
 
 enum flight_state {
 	FLIGHT_FREE,
-	FLIGHT_ADMITTED, /* holds: a handle */
-	FLIGHT_COMMITTED, /* holds: a handle, device pages */
+	FLIGHT_ADMITTED, /* holds: a handle of each rank that has admitted it */
+	FLIGHT_COMMITTED, /* holds: handles, device pages */
 	FLIGHT_DYING, /* aborted or failed; holds the same until no copy runs */
 	FLIGHT_CHECK, /* holds: device pages */
+};
+
+/* A request on one rank. */
+struct flight_rank {
+	kvs_handle h; /* all zero: none */
+	bool committed;
+	struct kvs_kv_place place;
 };
 
 struct flight {
 	enum flight_state state;
 	size_t request;
-	kvs_handle h;
+	uint32_t n_admitted; /* ranks, from the first on */
+	uint64_t generation;
 	uint64_t room;
 	uint64_t tokens;
 	uint64_t admit_at; /* ns */
 	bool to_abort;
 	uint64_t abort_after; /* ns from the first byte */
 	uint64_t first_byte; /* ns; 0: none seen */
-	struct kvs_kv_place place;
+	uint32_t checked; /* ranks */
 	struct kvs_kv_cursor cursor;
+	struct flight_rank *ranks; /* o.n */
 };
 
 struct replay {
 	struct kvs_replay_opts o;
 	struct kvs_replay_result res;
 	struct flight *flights;
+	struct flight_rank *ranks; /* of all flights */
+	uint16_t *tp_ranks; /* of the prefill's ranks */
 	struct kvs_rng rng;
 	struct kvs_progress progress;
 	size_t next; /* request to admit */
@@ -84,18 +95,36 @@ static void mismatch(struct replay *r, const struct flight *f,
 	kvs_progress_clear(&r->progress);
 	fprintf(r->o.quiet ? stderr : stdout,
 		"mismatch: room %llu gen %llu buffer %u page %u offset %llu\n",
-		(unsigned long long)f->room,
-		(unsigned long long)f->h.generation, w->buffer, w->page,
-		(unsigned long long)w->offset);
+		(unsigned long long)f->room, (unsigned long long)f->generation,
+		w->buffer, w->page, (unsigned long long)w->offset);
 	r->res.wrong_pages++;
 	r->res.wrong_bytes += w->bytes;
 }
 
+static void give_places(struct replay *r, struct flight *f)
+{
+	for (uint32_t k = 0; k < r->o.n; k++)
+		kvs_kv_give(&r->o.kv[k], &f->ranks[k].place);
+}
+
+/* Of a request, on all ranks. */
+static uint64_t flight_bytes(const struct replay *r, uint64_t tokens)
+{
+	uint64_t n = 0;
+
+	for (uint32_t k = 0; k < r->o.n; k++)
+		n += kvs_kv_bytes(&r->o.kv[k], tokens);
+	return n;
+}
+
 static void flight_end(struct replay *r, struct flight *f)
 {
-	kvs_kv_give(r->o.kv, &f->place);
-	r->behind += kvs_kv_bytes(r->o.kv, f->tokens);
-	memset(f, 0, sizeof(*f));
+	struct flight_rank *ranks = f->ranks;
+
+	give_places(r, f);
+	r->behind += flight_bytes(r, f->tokens);
+	memset(ranks, 0, r->o.n * sizeof(*ranks));
+	*f = (struct flight){ .ranks = ranks };
 	r->busy--;
 	r->idle = false;
 }
@@ -114,11 +143,12 @@ static bool refuse_locally(struct replay *r, size_t i)
 		 (unsigned long long)tokens, pages, r->o.kv->n_pages);
 	tell(r, kvs_workload_room(r->o.w, i), "refused", 400, text);
 	r->res.refused_400++;
-	r->behind += kvs_kv_bytes(r->o.kv, tokens);
+	r->behind += flight_bytes(r, tokens);
 	return true;
 }
 
-static int flight_admit(struct replay *r, struct flight *f, size_t i)
+/* For the next rank. */
+static int rank_admit(struct replay *r, struct flight *f, size_t i)
 {
 	const struct kvs_workload *w = r->o.w;
 	struct kvs_admit a = {
@@ -130,20 +160,33 @@ static int flight_admit(struct replay *r, struct flight *f, size_t i)
 		.ranks = r->slices,
 		.aux_len = w->o.aux_len,
 		.node = -1,
+		.tp = w->o.prefill_tp,
+		.tp_ranks = r->tp_ranks,
+		.page_size = w->prefill->page_size,
 	};
 	int ret;
 
 	kvs_workload_nonce(w, i, a.nonce);
+	ret = kvs_engine_admit(r->o.engine[f->n_admitted], &a,
+			       &f->ranks[f->n_admitted].h);
+	f->n_admitted += !ret;
+	return ret;
+}
+
+static int flight_admit(struct replay *r, struct flight *f, size_t i)
+{
+	int ret;
+
 	f->admit_at = now_ns();
-	ret = kvs_engine_admit(r->o.engine, &a, &f->h);
+	ret = rank_admit(r, f, i);
 	if (ret)
 		return ret;
 	if (!r->first_admit)
 		r->first_admit = f->admit_at;
 	f->state = FLIGHT_ADMITTED;
 	f->request = i;
-	f->room = a.room;
-	f->tokens = a.tokens;
+	f->room = kvs_workload_room(r->o.w, i);
+	f->tokens = kvs_workload_tokens(r->o.w, i);
 	f->to_abort = kvs_rng_double(&r->rng) < r->o.abort;
 	f->abort_after = kvs_rng_below(&r->rng, REPLAY_ABORT_AFTER);
 	r->busy++;
@@ -175,9 +218,19 @@ static void admit_more(struct replay *r)
 	}
 }
 
+/* By all of its ranks; false: it has just ended. */
+static bool abort_ranks(struct replay *r, struct flight *f)
+{
+	bool any = false;
+
+	for (uint32_t k = 0; k < f->n_admitted; k++)
+		any |= !kvs_engine_abort(r->o.engine[k], &f->ranks[k].h);
+	return any;
+}
+
 static void flight_abort(struct replay *r, struct flight *f)
 {
-	if (kvs_engine_abort(r->o.engine, &f->h))
+	if (!abort_ranks(r, f))
 		return; /* it has just ended: the next poll says how */
 	r->res.aborted++;
 	f->state = FLIGHT_DYING;
@@ -188,7 +241,9 @@ static void flight_failed(struct replay *r, struct flight *f)
 {
 	struct kvs_failure why = { .http_class = 503 };
 
-	(void)kvs_engine_failure(r->o.engine, &f->h, &why);
+	for (uint32_t k = 0; k < f->n_admitted; k++)
+		if (!kvs_engine_failure(r->o.engine[k], &f->ranks[k].h, &why))
+			break;
 	switch (why.err) {
 	case E2BIG:
 	case EPROTOTYPE:
@@ -205,11 +260,13 @@ static void flight_failed(struct replay *r, struct flight *f)
 		tell(r, f->room, "failed", why.http_class, why.text);
 		r->res.failed++;
 	}
+	/* those that have not heard of it yet */
+	(void)abort_ranks(r, f);
 	f->state = FLIGHT_DYING;
 	r->idle = false;
 }
 
-static void check_aux(struct replay *r, struct flight *f)
+static void check_aux(struct replay *r, struct flight *f, uint32_t rank)
 {
 	const struct kvs_workload *w = r->o.w;
 	struct kvs_kv_wrong wrong;
@@ -218,7 +275,8 @@ static void check_aux(struct replay *r, struct flight *f)
 	size_t first, bad;
 
 	for (uint32_t k = 0; k < w->o.n_ranks; k++) {
-		if (kvs_engine_aux(r->o.engine, &f->h, k, &p, &len))
+		if (kvs_engine_aux(r->o.engine[rank], &f->ranks[rank].h, k, &p,
+				   &len))
 			return; /* failed meanwhile */
 		if (!kvs_pattern_check(p, len,
 				       kvs_workload_seed(w, f->room,
@@ -232,55 +290,103 @@ static void check_aux(struct replay *r, struct flight *f)
 	}
 }
 
-static void flight_commit(struct replay *r, struct flight *f)
+/* Pages on every rank, or on none. */
+static int take_places(struct replay *r, struct flight *f)
 {
+	int ret = 0;
+
+	for (uint32_t k = 0; k < r->o.n && !ret; k++)
+		if (!f->ranks[k].place.pages)
+			ret = kvs_kv_take(&r->o.kv[k], f->tokens,
+					  &f->ranks[k].place);
+	if (ret)
+		give_places(r, f);
+	return ret;
+}
+
+static int rank_commit(struct replay *r, struct flight *f, uint32_t k)
+{
+	const struct kvs_kv_place *p = &f->ranks[k].place;
 	struct kvs_commit c = {
 		.size = sizeof(c),
-		.device = r->o.kv->device,
-		.buffers = r->o.kv->buffers,
+		.device = r->o.kv[k].device,
+		.buffers = r->o.kv[k].buffers,
+		.pages = p->pages,
+		.n_pages = p->n_pages,
+		.items = p->items,
+		.n_items = p->n_items,
 	};
 	int ret;
 
-	ret = kvs_kv_take(r->o.kv, f->tokens, &f->place);
+	check_aux(r, f, k);
+	ret = kvs_engine_commit(r->o.engine[k], &f->ranks[k].h, &c);
+	f->ranks[k].committed = !ret;
+	return ret;
+}
+
+/* READY for all; some may have committed it in an earlier turn. */
+static void flight_commit(struct replay *r, struct flight *f)
+{
+	int ret = 0;
+
+	if (!f->ranks[0].committed)
+		ret = take_places(r, f);
 	if (ret == -EAGAIN)
 		return; /* pages come back from requests under way */
-	check_aux(r, f);
-	c.pages = f->place.pages;
-	c.n_pages = f->place.n_pages;
-	c.items = f->place.items;
-	c.n_items = f->place.n_items;
-	if (!ret)
-		ret = kvs_engine_commit(r->o.engine, &f->h, &c);
+	for (uint32_t k = 0; k < r->o.n && !ret; k++)
+		if (!f->ranks[k].committed)
+			ret = rank_commit(r, f, k);
 	if (!ret) {
 		f->state = FLIGHT_COMMITTED;
 		r->idle = false;
 		return;
 	}
-	kvs_kv_give(r->o.kv, &f->place);
-	if (ret == -ECANCELED || ret == -EAGAIN)
+	if (ret == -ECANCELED || ret == -EAGAIN) {
+		if (!f->ranks[0].committed)
+			give_places(r, f);
 		return;
+	}
 	tell(r, f->room, "not committed", 503, kvs_err_name(ret));
-	(void)kvs_engine_abort(r->o.engine, &f->h);
+	(void)abort_ranks(r, f);
 	r->res.failed++;
 	f->state = FLIGHT_DYING;
 }
 
 static void flight_done(struct replay *r, struct flight *f)
 {
-	uint64_t bytes = kvs_kv_bytes(r->o.kv, f->tokens);
-
 	r->last_commit = now_ns();
 	r->res.ttft[r->res.completed++] = r->last_commit - f->admit_at;
-	r->res.bytes += bytes;
-	(void)kvs_engine_release(r->o.engine, &f->h);
+	r->res.bytes += flight_bytes(r, f->tokens);
+	r->res.rank_bytes += kvs_kv_bytes(r->o.kv, f->tokens);
+	for (uint32_t k = 0; k < r->o.n; k++)
+		(void)kvs_engine_release(r->o.engine[k], &f->ranks[k].h);
 	f->state = FLIGHT_CHECK;
 	r->idle = false;
 }
 
+/* The least of its ranks: what an engine reduces to. */
+static enum kvs_status flight_status(struct replay *r, struct flight *f)
+{
+	enum kvs_status st, min = KVS_STATUS_DONE;
+
+	for (uint32_t k = 0; k < f->n_admitted; k++) {
+		st = kvs_engine_poll(r->o.engine[k], &f->ranks[k].h, NULL);
+		if (st < min)
+			min = st;
+	}
+	f->generation = f->ranks[0].h.generation;
+	if (min != KVS_STATUS_FAILED && f->n_admitted < r->o.n)
+		min = KVS_STATUS_PENDING;
+	return min;
+}
+
 static void flight_poll(struct replay *r, struct flight *f)
 {
-	enum kvs_status st = kvs_engine_poll(r->o.engine, &f->h, NULL);
+	enum kvs_status st;
 
+	while (f->n_admitted < r->o.n && !rank_admit(r, f, f->request))
+		r->idle = false;
+	st = flight_status(r, f);
 	switch (st) {
 	case KVS_STATUS_FAILED:
 		flight_failed(r, f);
@@ -299,7 +405,7 @@ static void flight_poll(struct replay *r, struct flight *f)
 	case KVS_STATUS_READY:
 		if (f->to_abort)
 			flight_abort(r, f);
-		else
+		else if (f->state == FLIGHT_ADMITTED)
 			flight_commit(r, f);
 		return;
 	case KVS_STATUS_COMMITTING:
@@ -312,32 +418,47 @@ static void flight_poll(struct replay *r, struct flight *f)
 
 static uint64_t flight_dying(struct replay *r, struct flight *f)
 {
-	uint64_t held = f->place.n_pages * r->o.kv->page_bytes;
+	uint64_t held = 0;
+	bool left = false;
 
-	if (kvs_engine_copy_live(r->o.engine, &f->h))
-		return held;
-	if (kvs_engine_release(r->o.engine, &f->h) == -EBUSY)
-		return held;
-	flight_end(r, f);
-	return 0;
+	for (uint32_t k = 0; k < f->n_admitted; k++) {
+		struct flight_rank *x = &f->ranks[k];
+
+		if (!x->h.slot)
+			continue;
+		if (!kvs_engine_copy_live(r->o.engine[k], &x->h) &&
+		    kvs_engine_release(r->o.engine[k], &x->h) != -EBUSY) {
+			x->h.slot = 0;
+			continue;
+		}
+		left = true;
+		held += x->place.n_pages * r->o.kv[k].page_bytes;
+	}
+	if (!left)
+		flight_end(r, f);
+	return held;
 }
 
 static void flight_check(struct replay *r, struct flight *f)
 {
+	uint32_t k = f->checked;
 	struct kvs_kv_wrong wrong;
 	int64_t n;
 
-	n = kvs_kv_check(r->o.kv, &f->place, f->room, &f->cursor, REPLAY_STEP,
-			 &wrong);
+	n = kvs_kv_check(&r->o.kv[k], &f->ranks[k].place, f->room, f->tokens,
+			 &f->cursor, REPLAY_STEP, &wrong);
 	r->idle = false;
 	if (n == -EBADMSG)
 		mismatch(r, f, &wrong);
-	else if (n <= 0)
-		flight_end(r, f);
 	if (n < 0 && n != -EBADMSG) {
 		tell(r, f->room, "not compared", 503, kvs_err_name((int)n));
 		r->res.failed++;
 	}
+	if (n > 0 || n == -EBADMSG)
+		return;
+	f->cursor = (struct kvs_kv_cursor){ 0 };
+	if (n < 0 || ++f->checked == r->o.n)
+		flight_end(r, f);
 }
 
 /* What is on the device already is still compared. */
@@ -358,12 +479,13 @@ static void turn(struct replay *r)
 	uint64_t held = 0;
 	struct flight *f = r->flights;
 
-	if (!r->res.lost && kvs_engine_progress(r->o.engine) == -ECONNRESET) {
+	for (uint32_t k = 0; k < r->o.n; k++) {
+		if (kvs_engine_progress(r->o.engine[k]) != -ECONNRESET ||
+		    r->res.lost)
+			continue;
 		r->res.lost = true;
 		kvs_progress_clear(&r->progress);
 		fprintf(stderr, "the daemon is gone\n");
-	} else if (r->res.lost) {
-		(void)kvs_engine_progress(r->o.engine);
 	}
 	if (r->o.stop && *r->o.stop && !r->res.stopped)
 		stop_all(r);
@@ -393,8 +515,7 @@ static void turn(struct replay *r)
 /* Words and copies make no noise; packets do. */
 static void rest(const struct replay *r)
 {
-	struct pollfd p = { .fd = kvs_engine_fd(r->o.engine),
-			    .events = POLLIN };
+	struct pollfd p[KVS_GROUP_MAX];
 	const struct timespec nap = { .tv_nsec = (long)REPLAY_NAP };
 
 	for (unsigned int n = 0; n < r->o.concurrency; n++)
@@ -403,17 +524,20 @@ static void rest(const struct replay *r)
 			(void)nanosleep(&nap, NULL);
 			return;
 		}
+	for (uint32_t k = 0; k < r->o.n; k++)
+		p[k] = (struct pollfd){ .fd = kvs_engine_fd(r->o.engine[k]),
+					.events = POLLIN };
 	if (r->res.lost)
 		(void)nanosleep(&nap, NULL);
 	else
-		(void)poll(&p, 1, REPLAY_WAIT);
+		(void)poll(p, r->o.n, REPLAY_WAIT);
 }
 
-static const char *waits_for(const struct replay *r, struct flight *f)
+static const char *waits_for(struct replay *r, struct flight *f)
 {
 	if (f->state == FLIGHT_DYING)
 		return "its copies to end";
-	switch (kvs_engine_poll(r->o.engine, &f->h, NULL)) {
+	switch (flight_status(r, f)) {
 	case KVS_STATUS_PENDING:
 		return "the daemon to answer";
 	case KVS_STATUS_WAITING:
@@ -478,7 +602,7 @@ static uint64_t replay_total(const struct replay *r)
 	uint64_t n = 0;
 
 	for (size_t i = 0; i < r->o.w->trace.n; i++)
-		n += kvs_kv_bytes(r->o.kv, kvs_workload_tokens(r->o.w, i));
+		n += flight_bytes(r, kvs_workload_tokens(r->o.w, i));
 	return n;
 }
 
@@ -489,12 +613,18 @@ int kvs_replay(const struct kvs_replay_opts *o, struct kvs_replay_result *ret)
 
 	kvs_rng_init(&r.rng, o->w->o.seed ^ 0x61626f7274);
 	r.flights = calloc(o->concurrency, sizeof(*r.flights));
+	r.ranks = calloc((size_t)o->concurrency * o->n, sizeof(*r.ranks));
+	r.tp_ranks = calloc(o->w->o.n_ranks, sizeof(*r.tp_ranks));
 	r.slices = calloc(o->w->o.n_ranks, sizeof(*r.slices));
 	r.res.ttft = calloc(o->w->trace.n, sizeof(*r.res.ttft));
-	if (!r.flights || !r.slices || !r.res.ttft)
+	if (!r.flights || !r.ranks || !r.tp_ranks || !r.slices || !r.res.ttft)
 		goto out_free;
-	for (uint32_t k = 0; k < o->w->o.n_ranks; k++)
+	for (uint32_t n = 0; n < o->concurrency; n++)
+		r.flights[n].ranks = &r.ranks[(size_t)n * o->n];
+	for (uint32_t k = 0; k < o->w->o.n_ranks; k++) {
 		r.slices[k] = kvs_workload_slice(o->w, k);
+		r.tp_ranks[k] = (uint16_t)kvs_workload_sends(o->w, k).tp_rank;
+	}
 	kvs_progress_init(&r.progress, "replay", KVS_PROGRESS_BYTES,
 			  replay_total(&r), NULL, NULL);
 	r.moved = now_ns();
@@ -518,6 +648,8 @@ int kvs_replay(const struct kvs_replay_opts *o, struct kvs_replay_result *ret)
 
 out_free:
 	free(r.flights);
+	free(r.ranks);
+	free(r.tp_ranks);
 	free(r.slices);
 	free(r.res.ttft);
 	return res;

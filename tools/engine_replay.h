@@ -4,7 +4,9 @@
  *
  * The loop of a decode engine without a model: up to so many requests at a
  * time are admitted, polled, committed to random device pages and compared
- * byte by byte; a share of them is aborted on the way. One thread, as an
+ * byte by byte; a share of them is aborted on the way. With several ranks every
+ * one of them admits, commits and compares each request, and its status is the
+ * least of theirs. One thread, as an
  * engine's scheduler would be; comparing goes on in small steps between polls,
  * so that it does not delay the next request.
  */
@@ -21,8 +23,9 @@
 
 /**
  * struct kvs_replay_opts - how to replay
- * @engine: attached
- * @kv: device pool
+ * @engine: attached, one for each rank
+ * @kv: device pool of each rank
+ * @n: ranks
  * @w: workload
  * @concurrency: requests at a time
  * @abort: share to abort mid-transfer, 0..1
@@ -31,8 +34,9 @@
  *        may be NULL
  */
 struct kvs_replay_opts {
-	struct kvs_engine *engine;
+	struct kvs_engine **engine;
 	struct kvs_kv *kv;
+	uint32_t n;
 	const struct kvs_workload *w;
 	unsigned int concurrency;
 	double abort;
@@ -47,7 +51,8 @@ struct kvs_replay_opts {
  * @refused_400: can never fit, by the daemon or by the device pool
  * @refused_503: no room in time
  * @failed: any other way
- * @bytes: committed to the device
+ * @bytes: committed, of all ranks
+ * @rank_bytes: of them, to the first
  * @ns: first admit to last commit
  * @ttft: ns from admit to the end of the commit, of each completed one, in
  *        rising order; free() it
@@ -66,6 +71,7 @@ struct kvs_replay_result {
 	uint64_t refused_503;
 	uint64_t failed;
 	uint64_t bytes;
+	uint64_t rank_bytes;
 	uint64_t ns;
 	uint64_t *ttft;
 	uint64_t held;

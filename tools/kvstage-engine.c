@@ -16,6 +16,7 @@
 #include "lib/units.h"
 #include "tools/engine_kv.h"
 #include "tools/engine_replay.h"
+#include "tools/scrape.h"
 #include "tools/table.h"
 #include "tools/workload.h"
 
@@ -29,6 +30,7 @@ enum {
 	KEY_COPY_RATE,
 	KEY_ABORT,
 	KEY_CHECK,
+	KEY_METRICS,
 };
 
 struct engine_args {
@@ -40,6 +42,7 @@ struct engine_args {
 	double abort;
 	bool check;
 	bool json;
+	const char *metrics; /* NULL: not asked for */
 };
 
 static volatile sig_atomic_t engine_stop;
@@ -58,6 +61,10 @@ static const struct argp_option engine_options[] = {
 	  "Abort this share of the requests mid-transfer (default 0)", 0 },
 	{ "check", KEY_CHECK, NULL, 0,
 	  "Check the workload and exit, without a daemon: 0 good, 2 not", 0 },
+	{ "metrics", KEY_METRICS, "HOST:PORT", 0,
+	  "Of kvstaged, asked at the end for the bytes received and the bytes of "
+	  "the pool that the rooms took",
+	  0 },
 	{ "json", 'j', NULL, 0, "One JSON object on stdout", 0 },
 	{ 0 },
 };
@@ -101,6 +108,9 @@ static error_t engine_parse(int key, char *arg, struct argp_state *state)
 			argp_error(state,
 				   "--abort: %s is not a share from 0 to 1",
 				   arg);
+		return 0;
+	case KEY_METRICS:
+		a->metrics = arg;
 		return 0;
 	case KEY_CHECK:
 		a->check = true;
@@ -152,8 +162,15 @@ static void summarize(const struct kvs_replay_result *r, struct summary *s)
 		s->gbps = (double)r->bytes / (double)r->ns;
 }
 
+/* What the daemon says of the rooms, beside one rank's KV of them. */
+static double ratio(double bytes, const struct kvs_replay_result *r)
+{
+	return r->rank_bytes ? bytes / (double)r->rank_bytes : 0;
+}
+
 static int report_json(const struct kvs_workload *w,
-		       const struct kvs_replay_result *r)
+		       const struct kvs_replay_result *r,
+		       const struct kvs_scraped *d)
 {
 	struct summary s;
 	json_t *j;
@@ -180,13 +197,28 @@ static int report_json(const struct kvs_workload *w,
 				  "mismatched_pages",
 				  (json_int_t)r->wrong_pages, "stopped",
 				  r->stopped));
+	if (j)
+		(void)json_object_update_new(
+			j, json_pack("{s:I,s:I,s:I,s:I}", "ranks",
+				     (json_int_t)w->o.tp, "prefill_tp",
+				     (json_int_t)w->o.prefill_tp,
+				     "prefill_page_size",
+				     (json_int_t)w->prefill->page_size,
+				     "rank_bytes", (json_int_t)r->rank_bytes));
+	if (j && d->asked)
+		(void)json_object_update_new(
+			j, json_pack("{s:f,s:f,s:f,s:f}", "wire_bytes",
+				     d->received, "pool_bytes", d->pool,
+				     "wire_ratio", ratio(d->received, r),
+				     "pool_ratio", ratio(d->pool, r)));
 	ret = !j || json_dumpf(j, stdout, JSON_COMPACT) || puts("") < 0;
 	json_decref(j);
 	return ret ? -EIO : 0;
 }
 
 static int report_table(const struct kvs_workload *w,
-			const struct kvs_replay_result *r)
+			const struct kvs_replay_result *r,
+			const struct kvs_scraped *d)
 {
 	struct kvs_table *t;
 	struct summary s;
@@ -203,6 +235,11 @@ static int report_table(const struct kvs_workload *w,
 		       (unsigned long long)r->refused_400,
 		       (unsigned long long)r->refused_503,
 		       (unsigned long long)r->failed);
+	if (d->asked)
+		printf("%u ranks, each %llu bytes: wire bytes %.0f (%.2fx of "
+		       "one rank), pool bytes %.0f (%.2fx)\n",
+		       w->o.tp, (unsigned long long)r->rank_bytes, d->received,
+		       ratio(d->received, r), d->pool, ratio(d->pool, r));
 	ret = kvs_table_create("requests bytes GB/s ttft_mean_ms "
 			       "ttft_median_ms ttft_p90_ms ttft_p99_ms "
 			       "held_bytes errors",
@@ -231,6 +268,13 @@ static void show_geometry(const struct kvs_workload *w, const struct kvs_kv *kv)
 
 	for (size_t i = 0; i < w->trace.n; i++)
 		bytes += kvs_kv_bytes(kv, kvs_workload_tokens(w, i));
+	if (w->o.tp > 1 || w->o.prefill_tp > 1 ||
+	    w->prefill->page_size != w->layout->page_size)
+		fprintf(stderr,
+			"prefill: %u ranks, heads over %u, %u tokens a page; "
+			"decode: %u ranks that share each room; of one:\n",
+			w->o.n_ranks, w->o.prefill_tp, w->prefill->page_size,
+			w->o.tp);
 	fprintf(stderr,
 		"%s: %u layer buffers, %u tokens a page, %llu bytes a token; "
 		"%zu requests, %s; device pool %u pages, %s\n",
@@ -257,43 +301,71 @@ static void catch_signals(void)
 	sigaction(SIGTERM, &sa, NULL);
 }
 
+/* Each rank by itself, as processes of an engine would. */
+static int attach_ranks(const struct engine_args *a,
+			const struct kvs_workload *w, const struct kvs_kv *kv,
+			struct kvs_engine **ret)
+{
+	char err[256];
+	int res;
+
+	for (uint32_t k = 0; k < w->o.tp; k++) {
+		struct kvs_engine_opts o = {
+			.size = sizeof(o),
+			.socket = a->socket,
+			.name = "kvstage-engine",
+			.layout = kv[k].layout,
+			.node = -1,
+			.group = w->o.tp > 1 ? "kvstage-engine" : NULL,
+			.rank = k,
+			.n_ranks = w->o.tp,
+		};
+
+		res = kvs_engine_attach(&o, &ret[k], err, sizeof(err));
+		if (!res)
+			continue;
+		fprintf(stderr, "kvstage-engine: attach: %s\n", err);
+		while (k)
+			kvs_engine_detach(ret[--k]);
+		return res;
+	}
+	return 0;
+}
+
 /* 0 all well, 1 something was wrong. */
 static int engine_run(const struct engine_args *a, const struct kvs_workload *w,
 		      struct kvs_kv *kv)
 {
-	struct kvs_engine_opts o = {
-		.size = sizeof(o),
-		.socket = a->socket,
-		.name = "kvstage-engine",
-		.layout = w->layout,
-		.node = -1,
-	};
+	struct kvs_engine *engines[KVS_GROUP_MAX];
 	struct kvs_replay_opts ro = {
+		.engine = engines,
 		.kv = kv,
+		.n = w->o.tp,
 		.w = w,
 		.concurrency = a->concurrency,
 		.abort = a->abort,
 		.quiet = a->json,
 		.stop = &engine_stop,
 	};
+	struct kvs_scraped d = { 0 };
 	struct kvs_replay_result r;
-	char err[256];
 	int ret;
 
-	ret = kvs_engine_attach(&o, &ro.engine, err, sizeof(err));
-	if (ret) {
-		fprintf(stderr, "kvstage-engine: attach: %s\n", err);
+	if (attach_ranks(a, w, kv, engines))
 		return 1;
-	}
 	show_geometry(w, kv);
 	catch_signals();
 	ret = kvs_replay(&ro, &r);
-	kvs_engine_detach(ro.engine);
+	for (uint32_t k = 0; k < w->o.tp; k++)
+		kvs_engine_detach(engines[k]);
 	if (ret) {
 		fprintf(stderr, "kvstage-engine: %s\n", strerror(-ret));
 		return 1;
 	}
-	ret = a->json ? report_json(w, &r) : report_table(w, &r);
+	if (a->metrics && kvs_scrape(a->metrics, &d))
+		fprintf(stderr, "kvstage-engine: no metrics from %s\n",
+			a->metrics);
+	ret = a->json ? report_json(w, &r, &d) : report_table(w, &r, &d);
 	if (fflush(stdout))
 		ret = -EIO;
 	free(r.ttft);
@@ -302,34 +374,45 @@ static int engine_run(const struct engine_args *a, const struct kvs_workload *w,
 	return ret ? 1 : 0;
 }
 
-static int engine_open(const struct engine_args *a)
+static int engine_pools(const struct engine_args *a,
+			const struct kvs_workload *w)
 {
 	uint64_t tokens = a->device_tokens;
-	struct kvs_workload w;
-	struct kvs_kv kv;
-	char err[1024]; /* a list of models fits */
-	int ret;
+	struct kvs_kv kv[KVS_GROUP_MAX];
+	char err[256];
+	uint32_t n = 0;
+	int ret = 0;
 
-	ret = kvs_workload_open(&a->w, tokens, &w, err, sizeof(err));
-	if (ret) {
-		fprintf(stderr, "kvstage-engine: %s\n", err);
-		return ret == -ENOENT || ret == -EINVAL ? 2 : 1;
-	}
-	if (a->check) {
-		kvs_workload_close(&w);
-		return 0;
-	}
 	if (!tokens)
-		tokens = 2ULL * w.trace.max_input + w.layout->page_size;
-	ret = kvs_kv_open(&w, tokens, a->concurrency, a->copy_rate, &kv, err,
-			  sizeof(err));
+		tokens = 2ULL * w->trace.max_input + w->layout->page_size;
+	while (n < w->o.tp && !ret) {
+		ret = kvs_kv_open(w, n, tokens, a->concurrency, a->copy_rate,
+				  &kv[n], err, sizeof(err));
+		n += !ret;
+	}
 	if (ret) {
 		fprintf(stderr, "kvstage-engine: %s\n", err);
 		ret = ret == -ENOMEM ? 77 : 1;
 	} else {
-		ret = engine_run(a, &w, &kv);
-		kvs_kv_close(&kv);
+		ret = engine_run(a, w, kv);
 	}
+	while (n)
+		kvs_kv_close(&kv[--n]);
+	return ret;
+}
+
+static int engine_open(const struct engine_args *a)
+{
+	struct kvs_workload w;
+	char err[1024]; /* a list of models fits */
+	int ret;
+
+	ret = kvs_workload_open(&a->w, a->device_tokens, &w, err, sizeof(err));
+	if (ret) {
+		fprintf(stderr, "kvstage-engine: %s\n", err);
+		return ret == -ENOENT || ret == -EINVAL ? 2 : 1;
+	}
+	ret = a->check ? 0 : engine_pools(a, &w);
 	kvs_workload_close(&w);
 	return ret;
 }

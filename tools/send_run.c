@@ -55,6 +55,7 @@ struct send_run {
 	struct kvs_send_source *src;
 	struct kvs_sender *s;
 	struct kvs_rank_slice slice;
+	struct kvs_slice sends;
 	uint32_t unit; /* pages computed at a time */
 	struct send_request *q; /* o->concurrency places */
 	size_t next; /* request to open */
@@ -142,9 +143,10 @@ static uint64_t request_bytes(const struct send_run *run, uint32_t pages)
 	uint64_t bytes = run->o->w->o.aux_len;
 	uint32_t b;
 
-	for (b = 0; run->slice.n_layers && b < l->n_buffers; b++)
-		bytes += (uint64_t)l->buffers[b].item_len *
-			 kvs_workload_items(&l->buffers[b], pages);
+	for (b = 0; b < l->n_buffers; b++)
+		if (kvs_slice_has(&run->sends, l, b))
+			bytes += (uint64_t)l->buffers[b].item_len *
+				 kvs_workload_items(&l->buffers[b], pages);
 	return bytes;
 }
 
@@ -173,7 +175,7 @@ static void open_one(struct send_run *run, struct send_request *q)
 		.run = run,
 		.index = run->next++,
 		.place = q->place,
-		.pages = kvs_workload_pages(w, tokens),
+		.pages = kvs_workload_prefill_pages(w, tokens),
 	};
 	q->bytes = request_bytes(run, q->pages);
 	ret = kvs_send_open(run->s, room, nonce, tokens, q, &q->r);
@@ -430,7 +432,7 @@ static int step(struct send_run *run)
 		if (run->compute_at + KVS_SEND_TICK < now)
 			run->compute_at = now;
 		run->compute_at +=
-			(uint64_t)((double)n * o->w->layout->page_size /
+			(uint64_t)((double)n * o->w->prefill->page_size /
 				   (double)o->rate * 1e9);
 	}
 	return 0;
@@ -453,8 +455,9 @@ static uint64_t total_bytes(const struct send_run *run)
 	size_t i;
 
 	for (i = 0; i < w->trace.n; i++)
-		sum += request_bytes(
-			run, kvs_workload_pages(w, kvs_workload_tokens(w, i)));
+		sum += request_bytes(run,
+				     kvs_workload_prefill_pages(
+					     w, kvs_workload_tokens(w, i)));
 	return sum;
 }
 
@@ -502,6 +505,7 @@ int kvs_send_run(const struct kvs_send_run_opts *o,
 	struct send_run run = {
 		.o = o,
 		.slice = kvs_workload_slice(o->w, o->rank),
+		.sends = kvs_workload_sends(o->w, o->rank),
 		.res = { .rooms = o->w->trace.n },
 	};
 	struct kvs_sender_opts so = {
@@ -543,7 +547,7 @@ int kvs_send_run(const struct kvs_send_run_opts *o,
 				     o->file, &run.src, err, errlen);
 	if (res)
 		goto out;
-	run.unit = o->chunk_tokens / o->w->layout->page_size;
+	run.unit = o->chunk_tokens / o->w->prefill->page_size;
 	/* a share of the pool, so that several rooms can be under way */
 	if (run.unit > run.src->pages / 4)
 		run.unit = run.src->pages / 4;

@@ -56,7 +56,7 @@ static int source_open_file(struct kvs_send_source *s, const char *path,
 static int source_layout(const struct kvs_workload *w, uint32_t rank,
 			 struct kvs_layout **ret)
 {
-	struct kvs_layout whole = *w->layout;
+	struct kvs_layout whole = *w->prefill;
 
 	if (kvs_workload_slice(w, rank).n_layers)
 		return kvs_workload_rank_layout(w, rank, ret);
@@ -200,6 +200,22 @@ void kvs_send_source_bytes(const struct kvs_send_source *s, void *dst,
 	}
 }
 
+/* Item @item of buffer @b, where it lies. */
+static void source_item(const struct kvs_send_source *s, uint32_t b,
+			uint32_t where, uint64_t seed, uint64_t item)
+{
+	uint32_t n = kvs_workload_n_pieces(s->layout, b);
+	unsigned char *dst = (unsigned char *)s->buffers[b] +
+			     (uint64_t)where * s->layout->buffers[b].item_len;
+
+	for (uint32_t k = 0; k < n; k++) {
+		struct kvs_workload_piece p =
+			kvs_workload_piece(s->layout, b, item, k);
+
+		kvs_send_source_bytes(s, dst + p.off, p.len, seed, p.at);
+	}
+}
+
 void kvs_send_source_fill(struct kvs_send_source *s, uint64_t room,
 			  uint32_t first, const uint32_t *pages, uint32_t n)
 {
@@ -213,12 +229,7 @@ void kvs_send_source_fill(struct kvs_send_source *s, uint64_t room,
 			continue;
 		seed = kvs_workload_seed(s->w, room, lb->kind, lb->layer);
 		for (i = 0; i < n; i++)
-			kvs_send_source_bytes(
-				s,
-				(unsigned char *)s->buffers[b] +
-					(uint64_t)pages[i] * lb->item_len,
-				lb->item_len, seed,
-				((uint64_t)first + i) * lb->item_len);
+			source_item(s, b, pages[i], seed, (uint64_t)first + i);
 	}
 }
 
@@ -232,10 +243,6 @@ void kvs_send_source_fill_state(struct kvs_send_source *s, uint64_t room,
 
 	for (i = 0; i < n; i++) {
 		ret_items[i] = set * lb->items + i;
-		kvs_send_source_bytes(
-			s,
-			(unsigned char *)s->buffers[b] +
-				(uint64_t)ret_items[i] * lb->item_len,
-			lb->item_len, seed, (uint64_t)i * lb->item_len);
+		source_item(s, b, ret_items[i], seed, i);
 	}
 }

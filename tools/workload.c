@@ -10,6 +10,7 @@
 #include "lib/units.h"
 #include "pipeline/layout.h"
 #include "pipeline/presets.h"
+#include "pipeline/reshard.h"
 #include "pipeline/wire.h"
 #include "pipeline/wire_text.h"
 #include "tools/pattern.h"
@@ -28,6 +29,8 @@ enum {
 	KEY_AUX_LEN,
 	KEY_PEER,
 	KEY_NRANKS,
+	KEY_PREFILL_TP,
+	KEY_PREFILL_PAGE,
 };
 
 static const struct argp_option workload_options[] = {
@@ -38,7 +41,8 @@ static const struct argp_option workload_options[] = {
 	{ "requests", KEY_REQUESTS, "N", 0, "This many (default 300)", 1 },
 	{ "model", KEY_MODEL, "NAME", 0,
 	  "Geometry of a model (default: 4,608 bytes a token)", 1 },
-	{ "tp", KEY_TP, "N", 0, "Tensor parallel size (default 1)", 1 },
+	{ "tp", KEY_TP, "N", 0,
+	  "Ranks of the decode engine, which share each room (default 1)", 1 },
 	{ "layers", KEY_LAYERS, "N", 0, "Only the first N layers", 1 },
 	{ "page-size", KEY_PAGE_SIZE, "TOKENS", 0,
 	  "Tokens a page (default: the model's)", 1 },
@@ -51,6 +55,11 @@ static const struct argp_option workload_options[] = {
 	{ "peer", KEY_PEER, "NAME", 0,
 	  "Name of the prefill instance (default prefill)", 1 },
 	{ "nranks", KEY_NRANKS, "N", 0, "Its ranks (default 1)", 1 },
+	{ "prefill-tp", KEY_PREFILL_TP, "N", 0,
+	  "Of which so many share the heads of a layer (default 1)", 1 },
+	{ "prefill-page-size", KEY_PREFILL_PAGE, "TOKENS", 0,
+	  "Tokens a page of the prefill instance (default: as --page-size)",
+	  1 },
 	{ 0 },
 };
 
@@ -64,6 +73,7 @@ void kvs_workload_defaults(struct kvs_workload_opts *o)
 		.aux_len = KVS_WORKLOAD_AUX,
 		.peer = "prefill",
 		.n_ranks = 1,
+		.prefill_tp = 1,
 	};
 }
 
@@ -107,7 +117,8 @@ static error_t workload_parse(int key, char *arg, struct argp_state *state)
 		o->model = arg;
 		return 0;
 	case KEY_TP:
-		o->tp = (uint32_t)workload_number(state, "tp", arg, 1, 1024);
+		o->tp = (uint32_t)workload_number(state, "tp", arg, 1,
+						  KVS_GROUP_MAX);
 		return 0;
 	case KEY_LAYERS:
 		o->layers = (uint32_t)workload_number(state, "layers", arg, 1,
@@ -147,6 +158,14 @@ static error_t workload_parse(int key, char *arg, struct argp_state *state)
 		o->n_ranks = (uint32_t)workload_number(state, "nranks", arg, 1,
 						       KVS_RANKS_MAX);
 		return 0;
+	case KEY_PREFILL_TP:
+		o->prefill_tp = (uint32_t)workload_number(state, "prefill-tp",
+							  arg, 1, KVS_TP_MAX);
+		return 0;
+	case KEY_PREFILL_PAGE:
+		o->prefill_page = (uint32_t)workload_number(
+			state, "prefill-page-size", arg, 1, KVS_PAGE_SIZE_MAX);
+		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
@@ -179,34 +198,88 @@ static int workload_requests(struct kvs_workload *w, char *err, size_t errlen)
 	return ret;
 }
 
+/* What tp_rank @rank of @tp has, all layers. */
+static int workload_layout(const struct kvs_workload *w, uint32_t tp,
+			   uint32_t rank, uint32_t page_size,
+			   struct kvs_layout **ret, char *err, size_t errlen)
+{
+	struct kvs_preset_opts p = {
+		.tp = tp,
+		.tp_rank = rank,
+		.layers = w->o.layers,
+		.page_size = page_size,
+		.aux_max = w->o.aux_len > KVS_WORKLOAD_AUX ? w->o.aux_len
+							   : KVS_WORKLOAD_AUX,
+		.capacity = w->capacity,
+	};
+
+	return kvs_preset_layout(w->o.model, &p, ret, err, errlen);
+}
+
+/* Both sides' first ranks; as a room would be asked for, so that what cannot be
+ * resharded is refused here already. */
+static int workload_layouts(struct kvs_workload *w, char *err, size_t errlen)
+{
+	struct kvs_slice slices[KVS_TP_MAX];
+	struct kvs_reshard_prefill p = {
+		.tp = w->o.prefill_tp,
+		.n_ranks = w->o.prefill_tp,
+		.slices = slices,
+	};
+	struct kvs_layout *room;
+	int ret;
+
+	if (w->o.n_ranks % w->o.prefill_tp) {
+		snprintf(err, errlen,
+			 "--nranks %u: not a multiple of --prefill-tp %u",
+			 w->o.n_ranks, w->o.prefill_tp);
+		return -EINVAL;
+	}
+	ret = workload_layout(w, w->o.tp, 0, w->o.page_size, &w->layout, err,
+			      errlen);
+	if (ret)
+		return ret;
+	p.page_size = w->o.prefill_page ? w->o.prefill_page
+					: w->layout->page_size;
+	ret = workload_layout(w, p.tp, 0, p.page_size, &w->prefill, err,
+			      errlen);
+	if (ret)
+		return ret;
+	for (uint32_t r = 0; r < p.tp; r++)
+		slices[r] = (struct kvs_slice){ 0, UINT16_MAX + 1, p.tp, r };
+	ret = kvs_reshard_layout(
+		(const struct kvs_layout *const[]){ w->layout }, 1, &p, false,
+		&room, err, errlen);
+	if (ret)
+		return ret == -EPROTOTYPE ? -EINVAL : ret;
+	free(room);
+	return 0;
+}
+
 int kvs_workload_open(const struct kvs_workload_opts *o, uint64_t capacity,
 		      struct kvs_workload *ret, char *err, size_t errlen)
 {
-	struct kvs_preset_opts p = {
-		.tp = o->tp,
-		.layers = o->layers,
-		.page_size = o->page_size,
-		.aux_max = o->aux_len > KVS_WORKLOAD_AUX ? o->aux_len
-							 : KVS_WORKLOAD_AUX,
-		.capacity = capacity,
-	};
-	struct kvs_workload w = { .o = *o };
+	struct kvs_workload w = { .o = *o, .capacity = capacity };
 	int res;
 
 	if (!w.o.model) {
 		w.o.model = KVS_WORKLOAD_MODEL;
-		if (!p.layers)
-			p.layers = KVS_WORKLOAD_LAYERS;
+		if (!w.o.layers)
+			w.o.layers = KVS_WORKLOAD_LAYERS;
 	}
-	res = kvs_preset_layout(w.o.model, &p, &w.layout, err, errlen);
-	if (res)
+	res = workload_layouts(&w, err, errlen);
+	if (res) {
+		free(w.layout);
+		free(w.prefill);
 		return res;
+	}
 	for (uint32_t b = 0; b < w.layout->n_buffers; b++)
 		if (w.layout->buffers[b].layer >= w.n_layers)
 			w.n_layers = w.layout->buffers[b].layer + 1u;
 	res = workload_requests(&w, err, errlen);
 	if (res) {
 		free(w.layout);
+		free(w.prefill);
 		return res;
 	}
 	*ret = w;
@@ -217,7 +290,9 @@ void kvs_workload_close(struct kvs_workload *w)
 {
 	kvs_trace_fini(&w->trace);
 	free(w->layout);
+	free(w->prefill);
 	w->layout = NULL;
+	w->prefill = NULL;
 }
 
 uint64_t kvs_workload_room(const struct kvs_workload *w, size_t i)
@@ -263,39 +338,126 @@ uint32_t kvs_workload_items(const struct kvs_layer_buffer *b, uint32_t pages)
 	return b->items;
 }
 
+uint32_t kvs_workload_prefill_pages(const struct kvs_workload *w,
+				    uint64_t tokens)
+{
+	uint32_t size = w->prefill->page_size;
+
+	return (uint32_t)((tokens + size - 1) / size);
+}
+
+uint64_t kvs_workload_covered(const struct kvs_workload *w, uint64_t tokens)
+{
+	return (uint64_t)kvs_workload_prefill_pages(w, tokens) *
+	       w->prefill->page_size;
+}
+
+/* All heads of each token in one plane: items follow one another. */
+static bool workload_whole(const struct kvs_layout *l, uint32_t b)
+{
+	struct kvs_buffer_cut c = kvs_layout_cut(l, b);
+
+	return !c.heads || (c.planes == 1 && kvs_layout_tp(l) == 1);
+}
+
+uint32_t kvs_workload_n_pieces(const struct kvs_layout *l, uint32_t b)
+{
+	return workload_whole(l, b) ? 1
+				    : kvs_layout_cut(l, b).planes *
+					      kvs_layout_item_tokens(l, b);
+}
+
+struct kvs_workload_piece kvs_workload_piece(const struct kvs_layout *l,
+					     uint32_t b, uint64_t item,
+					     uint32_t k)
+{
+	uint32_t tokens = kvs_layout_item_tokens(l, b), heads, first;
+	struct kvs_buffer_cut c = kvs_layout_cut(l, b);
+	uint64_t len = l->buffers[b].item_len, token, unit;
+
+	if (workload_whole(l, b))
+		return (struct kvs_workload_piece){ 0, item * len, len,
+						    item * tokens };
+	heads = kvs_cut_heads(c.heads, kvs_layout_tp(l), l->tp_rank, &first);
+	unit = len / (c.planes * tokens * heads);
+	token = item * tokens + k % tokens;
+	return (struct kvs_workload_piece){
+		.off = (uint64_t)k * heads * unit,
+		.at = ((token * c.planes + k / tokens) * c.heads + first) *
+		      unit,
+		.len = heads * unit,
+		.token = token,
+	};
+}
+
 struct kvs_rank_slice kvs_workload_slice(const struct kvs_workload *w,
 					 uint32_t rank)
 {
-	uint64_t n = w->o.n_ranks, layers = w->n_layers;
-	uint32_t first = (uint32_t)(rank * layers / n);
-	uint32_t end = (uint32_t)((rank + 1ULL) * layers / n);
+	uint64_t n = w->o.n_ranks / w->o.prefill_tp, layers = w->n_layers;
+	uint32_t stage = rank / w->o.prefill_tp;
+	uint32_t first = (uint32_t)(stage * layers / n);
+	uint32_t end = (uint32_t)((stage + 1ULL) * layers / n);
 
 	return (struct kvs_rank_slice){ first, end - first };
+}
+
+struct kvs_slice kvs_workload_sends(const struct kvs_workload *w, uint32_t rank)
+{
+	struct kvs_rank_slice s = kvs_workload_slice(w, rank);
+
+	return (struct kvs_slice){ s.first_layer, s.n_layers, w->o.prefill_tp,
+				   rank % w->o.prefill_tp };
+}
+
+int kvs_workload_decode_layout(const struct kvs_workload *w, uint32_t rank,
+			       struct kvs_layout **ret)
+{
+	char err[256];
+
+	return workload_layout(w, w->o.tp, rank, w->layout->page_size, ret, err,
+			       sizeof(err));
 }
 
 int kvs_workload_rank_layout(const struct kvs_workload *w, uint32_t rank,
 			     struct kvs_layout **ret)
 {
 	struct kvs_rank_slice s = kvs_workload_slice(w, rank);
-	struct kvs_layout l = *w->layout;
+	struct kvs_layout *all, l;
+	struct kvs_buffer_cut *cuts;
+	char err[256];
 	int res;
 
+	res = workload_layout(w, w->o.prefill_tp, rank % w->o.prefill_tp,
+			      w->prefill->page_size, &all, err, sizeof(err));
+	if (res)
+		return res;
 	/* the copy's size must be plain, see kvs_layout_dup() */
+	l = *all;
 	l.size = sizeof(l);
 	l.buffers = calloc(l.n_buffers, sizeof(*l.buffers));
-	if (!l.buffers)
-		return -ENOMEM;
+	cuts = calloc(l.n_buffers, sizeof(*cuts));
+	res = -ENOMEM;
+	if (!l.buffers || !cuts)
+		goto out;
 	l.n_buffers = 0;
-	for (uint32_t b = 0; b < w->layout->n_buffers; b++) {
-		const struct kvs_layer_buffer *lb = &w->layout->buffers[b];
+	for (uint32_t b = 0; b < all->n_buffers; b++) {
+		const struct kvs_layer_buffer *lb = &all->buffers[b];
 
-		if (lb->layer >= s.first_layer &&
-		    lb->layer - s.first_layer < s.n_layers)
-			l.buffers[l.n_buffers++] = *lb;
+		if (lb->layer < s.first_layer ||
+		    lb->layer - s.first_layer >= s.n_layers)
+			continue;
+		cuts[l.n_buffers] = kvs_layout_cut(all, b);
+		l.buffers[l.n_buffers++] = *lb;
 	}
-	if (!l.n_buffers)
-		l.buffers[l.n_buffers++] = w->layout->buffers[0];
+	if (!l.n_buffers) {
+		cuts[0] = kvs_layout_cut(all, 0);
+		l.buffers[l.n_buffers++] = all->buffers[0];
+	}
+	l.cuts = all->cuts ? cuts : NULL;
 	res = kvs_layout_dup(&l, ret);
+out:
 	free(l.buffers);
+	free(cuts);
+	free(all);
 	return res;
 }

@@ -8,9 +8,12 @@
  * take the same options and make the same workload of them.
  *
  *   room of request i     room_base + i
- *   layers of rank r      [r * L / n, (r + 1) * L / n) of L layers, n ranks
- *   bytes of a buffer     the pattern of (seed, room, kind, layer), page p
- *                         of the request at p * item_len
+ *   layers of rank r      [s * L / n, (s + 1) * L / n) of L layers, for stage
+ *                         s = r / prefill_tp of n; its heads are those of
+ *                         tp_rank r % prefill_tp
+ *   bytes of a buffer     the pattern of (seed, room, kind, layer): a stream
+ *                         of tokens, in each planes, in each all heads of the
+ *                         model; of what is not cut page p at p * item_len
  *   bytes of an aux block the pattern of (seed, room, KVS_PATTERN_AUX, rank)
  */
 #ifndef KVS_TOOLS_WORKLOAD_H
@@ -23,6 +26,7 @@
 
 #include "kvstage/engine.h"
 #include "kvstage/layout.h"
+#include "pipeline/layout.h"
 #include "tools/trace.h"
 
 #define KVS_WORKLOAD_MODEL "deepseek-v3" /* with KVS_WORKLOAD_LAYERS: */
@@ -36,7 +40,7 @@
  * @generate: the generator was asked for by name
  * @requests: how many at most
  * @model: preset; NULL: KVS_WORKLOAD_MODEL, cut to KVS_WORKLOAD_LAYERS
- * @tp: tensor parallel ranks of the model
+ * @tp: tensor parallel ranks of the decode engine
  * @layers: first so many layers; 0: all, see @model
  * @page_size: tokens; 0: the model's
  * @max_input: longer prompts are cut; 0: they are not
@@ -45,6 +49,8 @@
  * @aux_len: bytes of each rank's aux block
  * @peer: name of the prefill instance
  * @n_ranks: its ranks
+ * @prefill_tp: ranks that its heads are divided between; divides @n_ranks
+ * @prefill_page: tokens of its pages; 0: as the engine's
  */
 struct kvs_workload_opts {
 	const char *trace;
@@ -60,13 +66,17 @@ struct kvs_workload_opts {
 	uint32_t aux_len;
 	const char *peer;
 	uint32_t n_ranks;
+	uint32_t prefill_tp;
+	uint32_t prefill_page;
 };
 
 struct kvs_workload {
 	struct kvs_workload_opts o;
 	struct kvs_trace trace;
-	struct kvs_layout *layout; /* the whole model's, decode side */
+	struct kvs_layout *layout; /* decode rank 0 of tp */
+	struct kvs_layout *prefill; /* prefill tp_rank 0, all layers */
 	uint32_t n_layers; /* highest layer of it, plus 1 */
+	uint64_t capacity; /* tokens, for layouts; 0: not said */
 };
 
 /* argp child; its input is a struct kvs_workload_opts, which it fills with
@@ -100,6 +110,32 @@ uint64_t kvs_workload_seed(const struct kvs_workload *w, uint64_t room,
 /* Items of a buffer that a request of @pages pages has. */
 uint32_t kvs_workload_items(const struct kvs_layer_buffer *b, uint32_t pages);
 uint32_t kvs_workload_pages(const struct kvs_workload *w, uint64_t tokens);
+
+/* The same of the prefill's pages. */
+uint32_t kvs_workload_prefill_pages(const struct kvs_workload *w,
+				    uint64_t tokens);
+/* Tokens of the request that the prefill has pages for. */
+uint64_t kvs_workload_covered(const struct kvs_workload *w, uint64_t tokens);
+/* The buffers of a decode rank, below tp. 0, -ENOMEM. */
+int kvs_workload_decode_layout(const struct kvs_workload *w, uint32_t rank,
+			       struct kvs_layout **ret);
+/* What prefill rank @rank sends. */
+struct kvs_slice kvs_workload_sends(const struct kvs_workload *w,
+				    uint32_t rank);
+
+/* Bytes of an item that follow one another in the buffer's stream. */
+struct kvs_workload_piece {
+	uint64_t off; /* in the item */
+	uint64_t at; /* in the stream */
+	uint64_t len;
+	uint64_t token; /* of a paged buffer: the first one */
+};
+
+/* How many pieces an item of buffer @b has, and the @k-th of item @item. */
+uint32_t kvs_workload_n_pieces(const struct kvs_layout *l, uint32_t b);
+struct kvs_workload_piece kvs_workload_piece(const struct kvs_layout *l,
+					     uint32_t b, uint64_t item,
+					     uint32_t k);
 
 /* Layers of @rank; none where there are more ranks than layers. */
 struct kvs_rank_slice kvs_workload_slice(const struct kvs_workload *w,

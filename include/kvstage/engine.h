@@ -85,7 +85,8 @@ int kvs_engine_attach(const struct kvs_engine_opts *o, struct kvs_engine **ret,
 /* Aborts what is live, waits for its own copies, unmaps. NULL ok. */
 void kvs_engine_detach(struct kvs_engine *e);
 
-/* Layers a prefill rank sends; none: a zero-byte rank. */
+/* Layers a prefill rank sends; none: a zero-byte rank. Of buffers that are cut
+ * it sends its heads; those that are not cut tp_rank 0 sends. */
 struct kvs_rank_slice {
 	uint32_t first_layer;
 	uint32_t n_layers;
@@ -115,6 +116,10 @@ struct kvs_admit {
 	 * found; blocks behind the last one are not kept. */
 	const void *hashes;
 	uint32_t n_hashes; /* KVS_CACHE_BLOCKS_MAX at most */
+	/* Where the prefill has other heads on a rank, or other pages: */
+	uint32_t tp; /* ranks its heads are divided between; 0: 1 */
+	const uint16_t *tp_ranks; /* which each rank is; NULL: all 0 */
+	uint32_t page_size; /* tokens of its pages; 0: as ours */
 };
 
 /**
@@ -192,6 +197,9 @@ int kvs_engine_aux(struct kvs_engine *e, const kvs_handle *h, uint32_t rank,
  * @n_pages: must equal the request's pages
  * @items: for fixed-count buffers: device items, in layout order,
  *         concatenated; @n_items of them
+ * @strides: bytes from page to page (or item to item) of each buffer, where
+ *           they lie further apart than they are long: a pool that is page
+ *           first; NULL: they do not
  */
 struct kvs_commit {
 	size_t size;
@@ -201,6 +209,7 @@ struct kvs_commit {
 	uint32_t n_pages;
 	const uint32_t *items;
 	uint32_t n_items;
+	const uint64_t *strides;
 };
 
 /**

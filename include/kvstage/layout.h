@@ -65,6 +65,24 @@ struct kvs_layer_buffer {
 };
 
 /**
+ * struct kvs_buffer_cut - how tensor parallelism cuts the items of a buffer
+ *
+ * An item is planes, one behind the other; a plane is tokens (page_size of
+ * them, one for KVS_BUFFER_MAMBA and KVS_BUFFER_OTHER), one behind the other;
+ * and a token is the neighbouring heads that the rank has.
+ * @heads: of the whole model in this layer; 0: every rank has the same
+ * @planes: K and V in one buffer: 2; 0: 1
+ * @shard: private, 0
+ */
+struct kvs_buffer_cut {
+	uint8_t heads;
+	uint8_t planes;
+	uint8_t shard;
+};
+
+#define KVS_TP_MAX 256 /* ranks that heads are divided between */
+
+/**
  * struct kvs_layout - a side's KV pool
  * @size: sizeof(struct kvs_layout), set by the caller
  * @page_size: tokens a page
@@ -74,6 +92,11 @@ struct kvs_layer_buffer {
  * @aux_max: most bytes of one rank's aux block this side handles
  * @capacity: tokens this side's KV pool holds; 0: not said
  * @max_context: longest request in tokens this side accepts; 0: not said
+ * @tp: ranks that the heads are divided between, at most KVS_TP_MAX; 0: 1.
+ *      Divides the heads of each cut buffer, or is a multiple of them: then
+ *      neighbouring ranks have the same head
+ * @tp_rank: which of them this one is
+ * @cuts: of each buffer; NULL: none is cut, and the last two do not matter
  */
 struct kvs_layout {
 	size_t size;
@@ -84,6 +107,9 @@ struct kvs_layout {
 	uint32_t aux_max;
 	uint64_t capacity;
 	uint64_t max_context;
+	uint32_t tp;
+	uint32_t tp_rank;
+	const struct kvs_buffer_cut *cuts;
 };
 
 #endif /* KVSTAGE_LAYOUT_H */

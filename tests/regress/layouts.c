@@ -75,7 +75,7 @@ static void other_dtype(struct model *m)
 
 static void other_page(struct model *m)
 {
-	m->l.page_size = 32;
+	m->l.page_size = 48; /* neither divides the other */
 }
 
 static void fewer_heads(struct model *m)
@@ -142,7 +142,7 @@ static void other_state_kind(struct model *m)
 
 static const struct difference differences[] = {
 	{ "dtype", other_dtype, { "dtype", "fp8_e4m3", "bfloat16" } },
-	{ "page size", other_page, { "page_size", "32", "64" } },
+	{ "page size", other_page, { "page_size", "48", "64" } },
 	{ "heads", fewer_heads, { "item_len", "32768", "65536" } },
 	{ "one item_len",
 	  one_item_len,
@@ -231,7 +231,7 @@ static void unknown_dtype(void *frame)
 {
 	struct kvs_wire_layout *w = frame;
 
-	w->dtype = kvs_put32(99);
+	w->dtype = kvs_put16(99);
 }
 
 static void unknown_kind(void *frame)

@@ -257,9 +257,13 @@ static void refused(void **state)
 {
 	struct pe other, again;
 	struct pe_room x;
+	static struct kvs_layer_buffer wide = { KVS_BUFFER_KV, 0, 2 * PS_PAGE,
+						0 };
+	struct kvs_layout wider = ps_one_layer;
 	char text[256] = "";
 
 	(void)state;
+	wider.buffers = &wide;
 	start(RANKS - 1);
 	/* not all are there */
 	admit(0, 7);
@@ -277,11 +281,10 @@ static void refused(void **state)
 					sizeof(text)),
 			 EPROTOTYPE);
 	assert_non_null(strstr(text, "9 ranks, rank 0 says 8"));
-	assert_int_equal(pe_attach_rank(&again, g->set.engine_socket,
-					&ps_two_layers, "g", 7, RANKS, text,
-					sizeof(text)),
+	assert_int_equal(pe_attach_rank(&again, g->set.engine_socket, &wider,
+					"g", 7, RANKS, text, sizeof(text)),
 			 EPROTOTYPE);
-	assert_non_null(strstr(text, "missing"));
+	assert_non_null(strstr(text, "item_len of kv layer 0: 8192 and 4096"));
 	assert_int_equal(pe_attach_rank(&again, g->set.engine_socket,
 					&ps_one_layer, "g", RANKS, RANKS, text,
 					sizeof(text)),

@@ -509,6 +509,7 @@ static enum sim_event packet_event(enum kvs_packet_type type, int err)
 	case KVS_PACKET_ADMIT:
 	case KVS_PACKET_READY:
 	case KVS_PACKET_FAILED:
+	case KVS_PACKET_LAYOUT:
 	case KVS_PACKET_DETACH:
 	case KVS_PACKET_RETRACT:
 	case KVS_PACKET_PLACED:

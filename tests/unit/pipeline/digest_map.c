@@ -147,8 +147,8 @@ static uint32_t model_extents(const struct room *m)
 }
 
 /* In the words of the manual: kinds upwards, in a kind layers upwards. */
-static void model_buffers(struct room *m, const struct kvs_rank_slice *s,
-			  bool paged, uint32_t extent)
+static void model_buffers(struct room *m, const struct kvs_slice *s, bool paged,
+			  uint32_t extent)
 {
 	uint64_t pages = model_pages(m), each, first, n;
 	uint32_t kind, layer, b;
@@ -176,7 +176,7 @@ static void model_buffers(struct room *m, const struct kvs_rank_slice *s,
 	}
 }
 
-static void model(struct room *m, const struct kvs_rank_slice *s, uint32_t rank)
+static void model(struct room *m, const struct kvs_slice *s, uint32_t rank)
 {
 	uint32_t e, o;
 
@@ -281,13 +281,13 @@ static void check_digest(const struct room *m, const struct kvs_digest_map *map,
 static void map_vectors(void **state)
 {
 	static const struct {
-		struct kvs_rank_slice slice;
+		struct kvs_slice slice;
 		uint64_t bytes;
 		uint32_t crc32c, adler32;
 	} v[] = {
-		{ { 0, 1 }, 73, 0x6b158b4c, 0xac720fcc },
-		{ { 1, 2 }, 117, 0x69a4d451, 0x859e352c },
-		{ { 3, 0 }, 3, 0x6943488f, 0x0517028c },
+		{ { 0, 1, 1, 0 }, 73, 0x6b158b4c, 0xac720fcc },
+		{ { 1, 2, 1, 0 }, 117, 0x69a4d451, 0x859e352c },
+		{ { 3, 0, 1, 0 }, 3, 0x6943488f, 0x0517028c },
 	};
 	struct room *m = *state;
 	struct kvs_digest_map map;
@@ -369,9 +369,10 @@ static void map_against_a_model(void **state)
 	print_message("seed %llu\n", (unsigned long long)seed);
 	kvs_rng_init(&r, seed);
 	for (round = 0; round < 300; round++) {
-		struct kvs_rank_slice s = {
+		struct kvs_slice s = {
 			.first_layer = (uint32_t)kvs_rng_below(&r, LAYERS + 1),
 			.n_layers = (uint32_t)kvs_rng_below(&r, LAYERS + 1),
+			.tp = 1,
 		};
 
 		room_random(m, &r);
@@ -408,7 +409,7 @@ static void map_against_a_model(void **state)
 /* A rank whose own list is backwards, and longer by what others send. */
 static void map_is_the_same_on_both_sides(void **state)
 {
-	static const struct kvs_rank_slice s = { 1, 2 };
+	static const struct kvs_slice s = { 1, 2, 1, 0 };
 	struct room *m = *state;
 	struct kvs_layer_buffer other[BUFFERS];
 	struct kvs_layout l;
@@ -462,7 +463,8 @@ static void map_is_the_same_on_both_sides(void **state)
 
 static void map_refuses(void **state)
 {
-	static const struct kvs_rank_slice all = { 0, 9 }, none = { 0, 0 };
+	static const struct kvs_slice all = { 0, 9, 1, 0 },
+				      none = { 0, 0, 1, 0 };
 	struct room *m = *state;
 	struct kvs_digest_map map;
 	const struct kvs_layout *l = &m->l;

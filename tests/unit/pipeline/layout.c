@@ -303,7 +303,7 @@ static void layout_check_fields(void **state)
 	assert_int_equal(kvs_layout_check(&s.l, err, sizeof(err)), 0);
 	assert_string_equal(err, "untouched");
 	s.l.size = 8;
-	assert_bad(&s, "size: 8, this version has 56");
+	assert_bad(&s, "size: 8, this version has 72");
 	side_mha(&s, 0, 2, 4096);
 	s.l.page_size = 0;
 	assert_bad(&s, "page_size: 0, allowed 1..65536");

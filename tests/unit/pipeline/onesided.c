@@ -69,7 +69,7 @@ static void zero_byte_rank(void **state)
 	(void)state;
 	os_up(&g, PAGES, 3, NULL);
 	os_admit(&g, 1, 1, 4);
-	assert_false(os_room_of(&g, 1)->ranks[0].n_layers);
+	assert_false(os_room_of(&g, 1)->ranks[0].slice.n_layers);
 	assert_int_equal(os_room_of(&g, 1)->ranks[0].grant, KVS_RANK_NONE);
 	g.w[0].acks = false;
 	os_packet(&g, 1, KVS_PACKET_ABORT);
@@ -307,7 +307,7 @@ static void lies_about_ranges(void **state)
 
 static uint32_t digest_of(unsigned int seed, unsigned int pages)
 {
-	const struct kvs_rank_slice all = { 0, 2 };
+	const struct kvs_slice all = { 0, 2, 1, 0 };
 	unsigned char page[OS_ITEM];
 	struct kvs_digest_map map;
 	struct kvs_digest d;

@@ -88,8 +88,9 @@ static void random_round(struct kvs_rng *rng)
 		.layout = &layout,
 		.buffers = (void *const *)src,
 		.extent_pages = 1 + (uint32_t)kvs_rng_below(rng, 20),
-		.first_layer = (uint32_t)kvs_rng_below(rng, 3),
-		.n_layers = (uint32_t)kvs_rng_below(rng, 4),
+		.slice.first_layer = (uint32_t)kvs_rng_below(rng, 3),
+		.slice.n_layers = (uint32_t)kvs_rng_below(rng, 4),
+		.slice.tp = 1,
 		.chunk_max = 1 + kvs_rng_below(rng, 400),
 	};
 	size_t cap = 1 + kvs_rng_below(rng, 64);
@@ -130,8 +131,9 @@ static void random_round(struct kvs_rng *rng)
 	for (b = 0; b < N_BUFFERS; b++) {
 		size_t item = buffers[b].item_len;
 		bool in = kvs_buffer_kind_is_paged(buffers[b].kind) &&
-			  buffers[b].layer >= map.first_layer &&
-			  buffers[b].layer < map.first_layer + map.n_layers;
+			  buffers[b].layer >= map.slice.first_layer &&
+			  buffers[b].layer <
+				  map.slice.first_layer + map.slice.n_layers;
 
 		for (i = 0; i < (size_t)pages * item; i++)
 			assert_int_equal(flag[b][i], in);
@@ -166,7 +168,8 @@ static void neighbours_are_one_piece(void **state)
 				      .buffers = bases,
 				      .extent_pages = 8,
 				      .n_extents = 1,
-				      .n_layers = 1,
+				      .slice.n_layers = 1,
+				      .slice.tp = 1,
 				      .chunk_max = 4096 };
 	struct kvs_gather g = { .what = KVS_GATHER_PAGES,
 				.n = 5,
@@ -192,7 +195,8 @@ static void chunks_hold_whole_items_where_they_can(void **state)
 				      .buffers = bases,
 				      .extent_pages = 8,
 				      .n_extents = 1,
-				      .n_layers = 1,
+				      .slice.n_layers = 1,
+				      .slice.tp = 1,
 				      .chunk_max = 100 };
 	struct kvs_gather g = { .what = KVS_GATHER_PAGES,
 				.n = 4,
@@ -218,7 +222,8 @@ static void whole_items_only(void **state)
 				      .buffers = bases,
 				      .extent_pages = 8,
 				      .n_extents = 1,
-				      .n_layers = 1,
+				      .slice.n_layers = 1,
+				      .slice.tp = 1,
 				      .chunk_max = 7,
 				      .whole = true };
 	struct kvs_gather g = { .what = KVS_GATHER_PAGES,
@@ -252,8 +257,9 @@ static void state_and_aux_go_to_the_last_extent(void **state)
 				      .rank = 5,
 				      .extent_pages = 2,
 				      .n_extents = 4,
-				      .first_layer = 1,
-				      .n_layers = 1,
+				      .slice.first_layer = 1,
+				      .slice.n_layers = 1,
+				      .slice.tp = 1,
 				      .chunk_max = 32 };
 	struct kvs_gather g = { .what = KVS_GATHER_STATE,
 				.buffer = 6,
@@ -290,7 +296,7 @@ static void state_and_aux_go_to_the_last_extent(void **state)
 	assert_false(kvs_gather_next(&a, &map, iov, 8, &c, &n));
 
 	/* of a layer that is another rank's: nothing */
-	map.first_layer = 2;
+	map.slice.first_layer = 2;
 	assert_false(kvs_gather_next(&out, &map, iov, 8, &c, &n));
 }
 
