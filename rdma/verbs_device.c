@@ -43,6 +43,9 @@ static int read_node(const char *dir)
 	uint64_t node;
 
 	snprintf(path, sizeof(path), "%s/device/numa_node", dir);
+	/* a virtio device has none, what it sits on has */
+	if (access(path, F_OK))
+		snprintf(path, sizeof(path), "%s/device/../numa_node", dir);
 	/* "-1" is not known either */
 	if (read_line(path, buf, sizeof(buf)) || kvs_parse_u64(buf, &node) ||
 	    node > INT_MAX)

@@ -249,6 +249,17 @@ def two():
     engine(d, "engine next to nic0, asks for 1", 1, 1, pci_of("nic0"))
     d.stop()
 
+    d = Daemon("--transport-data", "verbs", "--rdma-device", "rxe_nic1")
+    if d.wait_for("notice: ready"):
+        for r in d.ask("rdma"):
+            if r["used"]:
+                print("pool on node %d: %s, on node %d" % (
+                    r["pool_node"], r["device"], r["node"]))
+                equal("device", (r["device"], r["node"]), ("rxe_nic1", 1))
+        engine(d, "NIC on node 1, engine in a slot of node 0", 0, -1,
+               pci_of("nic0"))
+    d.stop()
+
     place("pool.nodes=1", receive(1), "--pool-nodes", "1")
     place("taskset -c 0", receive(0), prefix=("taskset", "-c", "0"))
     place("not strict", receive(0, 1), "--pool-strict", "no")
