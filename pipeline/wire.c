@@ -7,27 +7,19 @@
 #include "pipeline/geometry.h"
 #include "pipeline/layout.h"
 #include "pipeline/wire.h"
+#include "pipeline/wire_check.h"
 #include "pipeline/wire_structs.h"
 #include "pipeline/wire_text.h"
 
-#define KVS_ERRNO_MAX 4095 /* as the kernel has it */
-#define KVS_LAYERS_MAX 65536 /* layer numbers are 16 bits */
-
 static_assert(KVS_WIRE_GRANT_KEYS_MAX == KVS_EXTENTS_MAX, "a key an extent");
 
-/*
- * Reasons, in the order the checks are made. Decoding returns one of them or
- * NULL; the names are label values of a metric and must not change.
- */
+/* Reasons of decoding alone, in the order the checks are made; those that are
+ * of values too are in wire_check.c. */
 static const char kvs_short[] = "short";
 static const char kvs_magic[] = "magic";
 static const char kvs_length[] = "length";
-static const char kvs_type[] = "type";
 static const char kvs_flags[] = "flags";
 static const char kvs_payload[] = "payload";
-static const char kvs_count[] = "count";
-static const char kvs_text[] = "text";
-static const char kvs_value[] = "value";
 
 #define KVS_NAME_(n, v) [v] = #n,
 static const char *const kvs_type_names[] = { [0] = "?",
@@ -82,168 +74,13 @@ union kvs_wire_any {
 	struct kvs_wire_proof proof;
 };
 
-/* Checks of values, the same for what is received and what is to be sent. */
-
-static const char *kvs_check_room(uint64_t room, uint64_t generation,
-				  bool gen_known, uint32_t rank)
-{
-	if (!room || (gen_known && !generation) || rank >= KVS_RANKS_MAX)
-		return kvs_value;
-	return NULL;
-}
-
-static const char *kvs_check_err(uint32_t err)
-{
-	return err && err <= KVS_ERRNO_MAX ? NULL : kvs_value;
-}
-
-static const char *kvs_check_hello(const struct kvs_msg_hello *m)
-{
-	if (!kvs_wire_text_ok(m->name, sizeof(m->name)) || !m->name[0])
-		return kvs_text;
-	if (!m->version_min || m->version_min > m->version_max ||
-	    m->role > KVS_ROLE_DATA || !m->instance || !m->n_ranks ||
-	    m->n_ranks > KVS_RANKS_MAX || m->rank >= m->n_ranks ||
-	    m->worker >= KVS_WORKERS_MAX)
-		return kvs_value;
-	/* only a reply names a session, or workers, on a control connection */
-	if (!m->session && (m->role == KVS_ROLE_DATA || m->worker))
-		return kvs_value;
-	return NULL;
-}
-
-static const char *kvs_check_grant(const struct kvs_msg_grant *m)
-{
-	const char *reason;
-	uint64_t pages, extent_pages;
-
-	reason = kvs_check_room(m->room, m->generation, true, m->rank);
-	if (reason)
-		return reason;
-	if (m->worker >= KVS_WORKERS_MAX || !m->tokens ||
-	    m->tokens > KVS_TOKENS_MAX || !m->page_size ||
-	    m->page_size > KVS_PAGE_SIZE_MAX || !m->extent_tokens ||
-	    m->extent_tokens > KVS_TOKENS_MAX ||
-	    m->extent_tokens % m->page_size || m->aux_len > KVS_AUX_MAX ||
-	    m->tp > KVS_TP_MAX || m->tp_rank >= (m->tp ? m->tp : 1) ||
-	    m->first_layer > KVS_LAYERS_MAX || m->n_layers > KVS_LAYERS_MAX ||
-	    m->first_layer + m->n_layers > KVS_LAYERS_MAX)
-		return kvs_value;
-	pages = (m->tokens + m->page_size - 1) / m->page_size;
-	extent_pages = m->extent_tokens / m->page_size;
-	if (m->n_extents > KVS_EXTENTS_MAX ||
-	    m->n_extents != (pages + extent_pages - 1) / extent_pages)
-		return kvs_value;
-	if (m->n_keys ? m->n_keys != m->n_extents : m->n_places != 0)
-		return kvs_count;
-	return m->aux_at && !m->n_keys ? kvs_value : NULL;
-}
-
-static const char *kvs_check_chunk(const struct kvs_msg_chunk *m)
-{
-	uint64_t most = KVS_PAYLOAD_MAX;
-	const char *reason;
-
-	reason = kvs_check_room(m->room, m->generation, true, m->rank);
-	if (reason)
-		return reason;
-	if (m->kind == KVS_KIND_AUX) {
-		if (m->layer != m->rank)
-			return kvs_value;
-		most = KVS_AUX_MAX;
-	} else if (m->kind >= KVS_BUFFER_KIND_MAX) {
-		return kvs_value;
-	}
-	/* subtracting cannot wrap where adding could */
-	if (m->extent >= KVS_EXTENTS_MAX || !m->len || m->len > most ||
-	    m->offset > most - m->len)
-		return kvs_value;
-	return NULL;
-}
-
-static const char *kvs_check_last(const struct kvs_msg_last *m)
-{
-	if (m->bytes > (uint64_t)KVS_EXTENTS_MAX * KVS_PAYLOAD_MAX)
-		return kvs_value;
-	if (m->digest_kind >= KVS_DIGEST_KIND_MAX ||
-	    (m->digest_kind == KVS_DIGEST_NONE && m->digest))
-		return kvs_value;
-	return kvs_check_room(m->room, m->generation, true, m->rank);
-}
-
-static const char *kvs_check_open(const struct kvs_msg_open *m)
-{
-	if (!m->tokens || m->tokens > KVS_TOKENS_MAX)
-		return kvs_value;
-	return kvs_check_room(m->room, m->generation, false, m->rank);
-}
-
-static const char *kvs_check_refuse(const struct kvs_msg_refuse *m)
-{
-	if (m->class != 400 && m->class != 503)
-		return kvs_value;
-	if (kvs_check_err(m->err))
-		return kvs_value;
-	return kvs_check_room(m->room, m->generation, false, m->rank);
-}
-
-static const char *kvs_check_abort(const struct kvs_msg_abort *m,
-				   enum kvs_wire_type type)
-{
-	/* an acknowledgement has nothing to complain of */
-	if ((type != KVS_WIRE_ABORT_ACK || m->err) && kvs_check_err(m->err))
-		return kvs_value;
-	/* one without a generation proves nothing, and is counted as such */
-	return kvs_check_room(m->room, m->generation,
-			      type != KVS_WIRE_ABORT_ACK, m->rank);
-}
-
-static const char *kvs_check_msg(const struct kvs_msg *m)
-{
-	switch (m->type) {
-	case KVS_WIRE_HELLO:
-		return kvs_check_hello(&m->hello);
-	case KVS_WIRE_LAYOUT:
-		return NULL; /* the two directions differ */
-	case KVS_WIRE_OPEN:
-		return kvs_check_open(&m->open);
-	case KVS_WIRE_GRANT:
-		return kvs_check_grant(&m->grant);
-	case KVS_WIRE_REFUSE:
-		return kvs_check_refuse(&m->refuse);
-	case KVS_WIRE_CHUNK:
-	case KVS_WIRE_CHUNK_DONE:
-		return kvs_check_chunk(&m->chunk);
-	case KVS_WIRE_LAST:
-		return kvs_check_last(&m->last);
-	case KVS_WIRE_COMPLETE:
-		return kvs_check_room(m->complete.room, m->complete.generation,
-				      true, m->complete.rank);
-	case KVS_WIRE_ABORT:
-	case KVS_WIRE_ABORT_ACK:
-	case KVS_WIRE_ABORT_NAK:
-		return kvs_check_abort(&m->abort, m->type);
-	case KVS_WIRE_ERROR:
-		return kvs_check_err(m->error.err);
-	case KVS_WIRE_KEEPALIVE:
-		return m->keepalive.reply <= 1 ? NULL : kvs_value;
-	case KVS_WIRE_CHALLENGE:
-	case KVS_WIRE_RESPONSE:
-	case KVS_WIRE_PROOF:
-		return NULL; /* any bytes may be random, or a code */
-	case KVS_WIRE_TYPE_MAX:
-		break;
-	}
-	return kvs_type;
-}
-
 /* Decoding: each takes the copied fixed part and, for arrays, what follows. */
 
 static const char *kvs_get_hello(const struct kvs_wire_hello *w,
 				 struct kvs_msg_hello *m)
 {
 	if (kvs_get16(w->reserved))
-		return kvs_value;
+		return kvs_wire_bad_value;
 	m->version_min = kvs_get16(w->version_min);
 	m->version_max = kvs_get16(w->version_max);
 	m->role = kvs_get16(w->role);
@@ -285,9 +122,9 @@ static const char *kvs_get_layout(const struct kvs_wire_layout *w,
 	if (l->tp)
 		each += sizeof(struct kvs_wire_cut);
 	else if (l->tp_rank)
-		return kvs_value;
+		return kvs_wire_bad_value;
 	if (!n || n > KVS_LAYOUT_BUFFERS_MAX || left != n * each)
-		return kvs_count;
+		return kvs_wire_bad_count;
 	l->size = sizeof(*l);
 	l->page_size = kvs_get32(w->page_size);
 	l->dtype = kvs_get16(w->dtype);
@@ -309,14 +146,16 @@ static const char *kvs_get_layout(const struct kvs_wire_layout *w,
 	if (l->tp)
 		kvs_get_cuts(array + n * sizeof(struct kvs_wire_buffer), n,
 			     s->cuts);
-	return kvs_layout_check_foreign(l, err, sizeof(err)) ? kvs_value : NULL;
+	return kvs_layout_check_foreign(l, err, sizeof(err))
+		       ? kvs_wire_bad_value
+		       : NULL;
 }
 
 static const char *kvs_get_open(const struct kvs_wire_open *w,
 				struct kvs_msg_open *m)
 {
 	if (kvs_get32(w->reserved))
-		return kvs_value;
+		return kvs_wire_bad_value;
 	m->room = kvs_get64(w->room);
 	m->generation = kvs_get64(w->generation);
 	memcpy(m->nonce, w->nonce, sizeof(m->nonce));
@@ -361,7 +200,7 @@ static const char *kvs_get_grant(const struct kvs_wire_grant *w,
 	if (n > KVS_WIRE_GRANT_KEYS_MAX || n_places > KVS_LAYOUT_BUFFERS_MAX ||
 	    left != (uint64_t)n * sizeof(struct kvs_wire_key) +
 			    n_places * sizeof(struct kvs_wire_place))
-		return kvs_count;
+		return kvs_wire_bad_count;
 	m->room = kvs_get64(w->room);
 	m->generation = kvs_get64(w->generation);
 	m->tokens = kvs_get64(w->tokens);
@@ -392,9 +231,9 @@ static const char *kvs_get_refuse(const struct kvs_wire_refuse *w,
 				  struct kvs_msg_refuse *m)
 {
 	if (!kvs_wire_text_ok(w->text, sizeof(w->text)))
-		return kvs_text;
+		return kvs_wire_bad_text;
 	if (kvs_get32(w->reserved))
-		return kvs_value;
+		return kvs_wire_bad_value;
 	m->room = kvs_get64(w->room);
 	m->generation = kvs_get64(w->generation);
 	m->rank = kvs_get32(w->rank);
@@ -418,7 +257,7 @@ static const char *kvs_get_chunk(const struct kvs_wire_chunk *w,
 	m->len = kvs_get32(w->len);
 	if (type == KVS_WIRE_CHUNK && kvs_get32(w->frame.payload) != m->len)
 		return kvs_payload;
-	return kvs_get64(w->reserved) ? kvs_value : NULL;
+	return kvs_get64(w->reserved) ? kvs_wire_bad_value : NULL;
 }
 
 static const char *kvs_get_last(const struct kvs_wire_last *w,
@@ -439,14 +278,14 @@ static const char *kvs_get_complete(const struct kvs_wire_complete *w,
 	m->room = kvs_get64(w->room);
 	m->generation = kvs_get64(w->generation);
 	m->rank = kvs_get32(w->rank);
-	return kvs_get32(w->reserved) ? kvs_value : NULL;
+	return kvs_get32(w->reserved) ? kvs_wire_bad_value : NULL;
 }
 
 static const char *kvs_get_abort(const struct kvs_wire_abort *w,
 				 struct kvs_msg_abort *m)
 {
 	if (!kvs_wire_text_ok(w->text, sizeof(w->text)))
-		return kvs_text;
+		return kvs_wire_bad_text;
 	m->room = kvs_get64(w->room);
 	m->generation = kvs_get64(w->generation);
 	m->rank = kvs_get32(w->rank);
@@ -459,10 +298,10 @@ static const char *kvs_get_error(const struct kvs_wire_error *w,
 				 struct kvs_msg_error *m)
 {
 	if (!kvs_wire_text_ok(w->text, sizeof(w->text)))
-		return kvs_text;
+		return kvs_wire_bad_text;
 	m->err = kvs_get32(w->err);
 	memcpy(m->text, w->text, sizeof(m->text));
-	return kvs_get32(w->reserved) ? kvs_value : NULL;
+	return kvs_get32(w->reserved) ? kvs_wire_bad_value : NULL;
 }
 
 static const char *kvs_get_keepalive(const struct kvs_wire_keepalive *w,
@@ -470,7 +309,7 @@ static const char *kvs_get_keepalive(const struct kvs_wire_keepalive *w,
 {
 	m->seq = kvs_get64(w->seq);
 	m->reply = kvs_get32(w->reply);
-	return kvs_get32(w->reserved) ? kvs_value : NULL;
+	return kvs_get32(w->reserved) ? kvs_wire_bad_value : NULL;
 }
 
 static bool kvs_reserved_ok(const kvs_le64 reserved[2])
@@ -482,7 +321,7 @@ static const char *kvs_get_challenge(const struct kvs_wire_challenge *w,
 				     struct kvs_msg_challenge *m)
 {
 	memcpy(m->nonce, w->nonce, sizeof(m->nonce));
-	return kvs_reserved_ok(w->reserved) ? NULL : kvs_value;
+	return kvs_reserved_ok(w->reserved) ? NULL : kvs_wire_bad_value;
 }
 
 static const char *kvs_get_response(const struct kvs_wire_response *w,
@@ -497,7 +336,7 @@ static const char *kvs_get_proof(const struct kvs_wire_proof *w,
 				 struct kvs_msg_proof *m)
 {
 	memcpy(m->mac, w->mac, sizeof(m->mac));
-	return kvs_reserved_ok(w->reserved) ? NULL : kvs_value;
+	return kvs_reserved_ok(w->reserved) ? NULL : kvs_wire_bad_value;
 }
 
 static const char *kvs_get_msg(const union kvs_wire_any *w,
@@ -539,7 +378,7 @@ static const char *kvs_get_msg(const union kvs_wire_any *w,
 	case KVS_WIRE_TYPE_MAX:
 		break;
 	}
-	return kvs_type;
+	return kvs_wire_bad_type;
 }
 
 static bool kvs_has_array(unsigned int type)
@@ -562,7 +401,7 @@ static const char *kvs_check_frame(const struct kvs_frame *f, size_t avail,
 	if (len > avail)
 		return kvs_short;
 	if (!type || type >= KVS_WIRE_TYPE_MAX)
-		return kvs_type;
+		return kvs_wire_bad_type;
 	if (kvs_get16(f->flags))
 		return kvs_flags;
 	if (kvs_has_array(type) ? len < kvs_sizes[type]
@@ -594,7 +433,7 @@ static const char *kvs_decode(const void *bytes, size_t avail,
 	memcpy(&w, bytes, fixed);
 	reason = kvs_get_msg(&w, (const unsigned char *)bytes + fixed,
 			     len - fixed, scratch, m);
-	return reason ? reason : kvs_check_msg(m);
+	return reason ? reason : kvs_wire_check(m);
 }
 
 int kvs_wire_decode(const struct kvs_frame *f, size_t avail,
@@ -798,7 +637,7 @@ static bool kvs_may_send(const struct kvs_msg *m)
 	const char *text = NULL;
 	char err[KVS_WIRE_TEXT];
 
-	if (kvs_check_msg(m))
+	if (kvs_wire_check(m))
 		return false;
 	if (m->type == KVS_WIRE_REFUSE)
 		text = m->refuse.text;
