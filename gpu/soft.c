@@ -602,7 +602,7 @@ int kvs_soft_stats(struct kvs_device *d, struct kvs_soft_stats *ret)
 
 void kvs_soft_info(struct kvs_device *d, struct kvs_device_info *ret)
 {
-	struct kvs_soft_stats st;
+	struct kvs_soft_stats st = { 0 };
 
 	(void)kvs_soft_stats(d, &st);
 	ret->way = KVS_COPY_DIRECT;

@@ -88,7 +88,8 @@ static void check_verbs(struct kvs_recv_args *a, struct argp_state *state)
 				: a->size[i] < PAGE_DEFAULT ? a->size[i]
 							    : PAGE_DEFAULT;
 
-		if (a->size[i] % item || a->size[i] / item > KVS_RECV_RUN_PAGES)
+		if (!item || a->size[i] % item ||
+		    a->size[i] / item > KVS_RECV_RUN_PAGES)
 			argp_error(state,
 				   "--size %" PRIu64 ": over verbs a chunk is "
 				   "1 to %u whole pages of %" PRIu64 " bytes "

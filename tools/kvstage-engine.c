@@ -378,7 +378,7 @@ static int engine_pools(const struct engine_args *a,
 			const struct kvs_workload *w)
 {
 	uint64_t tokens = a->device_tokens;
-	struct kvs_kv kv[KVS_GROUP_MAX];
+	struct kvs_kv kv[KVS_GROUP_MAX] = { 0 };
 	char err[256];
 	uint32_t n = 0;
 	int ret = 0;

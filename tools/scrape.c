@@ -52,7 +52,7 @@ int kvs_scrape(const char *address, struct kvs_scraped *ret)
 {
 	static const char ask[] = "GET /metrics HTTP/1.0\r\n"
 				  "Host: localhost\r\n\r\n";
-	char *buf = malloc(SCRAPE_MAX + 1);
+	char *buf = calloc(1, SCRAPE_MAX + 1);
 	size_t len = 0;
 	ssize_t n = 1;
 	int fd;
