@@ -371,8 +371,8 @@ static void copy(void **state)
 }
 
 static const char *const sections[] = {
-	"version", "build", "settings", "topology", "rdma",
-	"limits",  "pools", "rooms",	"holds",    "metrics",
+	"version", "build", "settings", "topology", "rdma",    "limits",
+	"pools",   "cache", "rooms",	"holds",    "metrics",
 };
 
 static void bugreport(void **state)
