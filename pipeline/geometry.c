@@ -225,6 +225,18 @@ uint64_t kvs_geometry_len(const struct kvs_geometry *g, uint32_t e)
 	return kvs_geometry_is_last(g, e) ? g->last_len : g->full_len;
 }
 
+int kvs_geometry_lens(const struct kvs_geometry *g, uint64_t **ret)
+{
+	uint64_t *lens = malloc(g->n_extents * sizeof(*lens));
+
+	if (!lens)
+		return -ENOMEM;
+	for (uint32_t e = 0; e < g->n_extents; e++)
+		lens[e] = kvs_geometry_len(g, e);
+	*ret = lens;
+	return 0;
+}
+
 uint64_t kvs_geometry_total(const struct kvs_geometry *g)
 {
 	if (!g->n_extents)

@@ -88,6 +88,13 @@ uint64_t kvs_geometry_offsets(const struct kvs_layout *l, uint32_t pages,
 uint32_t kvs_geometry_pages(const struct kvs_geometry *g, uint32_t e);
 /* Bytes of extent @e. */
 uint64_t kvs_geometry_len(const struct kvs_geometry *g, uint32_t e);
+/**
+ * kvs_geometry_lens() - bytes of every extent, as kvs_pool_alloc() wants them
+ * @g: geometry
+ * @ret: @g->n_extents lengths, the caller's to free
+ * Return: 0 or -ENOMEM.
+ */
+int kvs_geometry_lens(const struct kvs_geometry *g, uint64_t **ret);
 /* Sum over all extents, bytes (without rounding to pool alignment). */
 uint64_t kvs_geometry_total(const struct kvs_geometry *g);
 

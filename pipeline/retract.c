@@ -210,11 +210,9 @@ static int place(struct kvs_worker *w, const struct kvs_geometry *g,
 	uint64_t *lens;
 	int res;
 
-	lens = malloc(g->n_extents * sizeof(*lens));
-	if (!lens)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < g->n_extents; i++)
-		lens[i] = kvs_geometry_len(g, i);
+	res = kvs_geometry_lens(g, &lens);
+	if (res)
+		return res;
 	res = kvs_pool_alloc(pool, lens, g->n_extents, ret);
 	free(lens);
 	if (!res || res == -ENOMEM)

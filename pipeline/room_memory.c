@@ -17,18 +17,6 @@ int kvs_room_wait_try(struct kvs_wait *wt)
 	return kvs_room_take_memory(r);
 }
 
-static int room_lengths(const struct kvs_geometry *g, uint64_t **ret)
-{
-	uint64_t *lens = malloc(g->n_extents * sizeof(*lens));
-
-	if (!lens)
-		return -ENOMEM;
-	for (uint32_t e = 0; e < g->n_extents; e++)
-		lens[e] = kvs_geometry_len(g, e);
-	*ret = lens;
-	return 0;
-}
-
 uint64_t kvs_room_need(const struct kvs_geometry *g)
 {
 	return (g->n_extents - 1) * kvs_pool_round(g->full_len) +
@@ -42,7 +30,7 @@ int kvs_room_check_fit(struct kvs_worker *w, const struct kvs_geometry *g,
 	uint64_t *lens;
 	int ret;
 
-	ret = room_lengths(g, &lens);
+	ret = kvs_geometry_lens(g, &lens);
 	if (ret)
 		return ret;
 	ret = kvs_pool_can_fit(w->pool, lens, g->n_extents, &quarantine);
@@ -75,7 +63,7 @@ int kvs_room_take_memory(struct kvs_room *r)
 	int ret;
 
 	KVS_ASSERT(r->state == KVS_ROOM_WAITING);
-	ret = room_lengths(&r->geo, &lens);
+	ret = kvs_geometry_lens(&r->geo, &lens);
 	if (ret)
 		return -EAGAIN;
 	ret = kvs_admission_alloc(r, lens);
