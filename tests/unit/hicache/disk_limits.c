@@ -10,9 +10,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -31,6 +27,7 @@
 
 #include "hicache/disk_io.h"
 #include "lib/assert.h"
+#include "tests/unit/pinned/sandbox.h"
 
 enum {
 	CHILD_OK = 0,
@@ -41,27 +38,6 @@ enum {
 	CHILD_BAD_TRANSFER = 5,
 	CHILD_CANNOT = 77,
 };
-
-static int forbid(int syscall_nr, int err)
-{
-	struct sock_filter code[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
-			 offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)syscall_nr, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K,
-			 SECCOMP_RET_ERRNO | (uint32_t)(err & 0xffff)),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog prog = {
-		.len = sizeof(code) / sizeof(code[0]),
-		.filter = code,
-	};
-
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
-	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
-		return -errno;
-	return 0;
-}
 
 static void done(struct kvs_disk_io *io, int result)
 {
@@ -114,7 +90,7 @@ static int child(int nr, int err, const char *call)
 	char text[512] = "";
 	int rc;
 
-	if (forbid(nr, err))
+	if (sandbox_try_deny(nr, err))
 		return CHILD_CANNOT;
 	rc = kvs_disk_create(&o, &d, text, sizeof(text));
 	printf("%d: %s\n", rc, text);

@@ -60,15 +60,17 @@ int sandbox_run(void (*body)(void))
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -ECHILD;
 }
 
-static void install(struct sock_filter *code, unsigned short len)
+static int install(struct sock_filter *code, unsigned short len)
 {
 	struct sock_fprog prog = { .len = len, .filter = code };
 
-	SANDBOX_CHECK(!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
-	SANDBOX_CHECK(!prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog));
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
+		return -errno;
+	return 0;
 }
 
-void sandbox_deny(int nr, int err)
+int sandbox_try_deny(int nr, int err)
 {
 	struct sock_filter code[] = {
 		LOAD(arch),
@@ -79,7 +81,12 @@ void sandbox_deny(int nr, int err)
 		ANSWER(SECCOMP_RET_ALLOW),
 	};
 
-	install(code, sizeof(code) / sizeof(code[0]));
+	return install(code, sizeof(code) / sizeof(code[0]));
+}
+
+void sandbox_deny(int nr, int err)
+{
+	SANDBOX_CHECK(!sandbox_try_deny(nr, err));
 }
 
 void sandbox_deny_arg2(int nr, uint32_t arg2, int err)
@@ -95,7 +102,7 @@ void sandbox_deny_arg2(int nr, uint32_t arg2, int err)
 		ANSWER(SECCOMP_RET_ALLOW),
 	};
 
-	install(code, sizeof(code) / sizeof(code[0]));
+	SANDBOX_CHECK(!install(code, sizeof(code) / sizeof(code[0])));
 }
 
 uint64_t sandbox_drop_root(uint64_t memlock)

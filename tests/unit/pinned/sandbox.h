@@ -19,6 +19,8 @@ int sandbox_run(void (*body)(void));
 
 /* In the child: system call @nr fails with @err. */
 void sandbox_deny(int nr, int err);
+/* The same, without a check: 0, or -errno where filters cannot be had. */
+int sandbox_try_deny(int nr, int err);
 /* In the child: system call @nr fails with @err when argument 2 is @arg2. */
 void sandbox_deny_arg2(int nr, uint32_t arg2, int err);
 /*

@@ -9,15 +9,12 @@
  */
 #include "tests/unit/rdma/rig.h"
 
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "rdma/verbs.h"
+#include "tests/unit/pinned/sandbox.h"
 
 enum {
 	CHILD_OK = 0,
@@ -29,27 +26,6 @@ enum {
 	CHILD_BAD_POLL = 5,
 };
 
-static int forbid(int syscall_nr, int err)
-{
-	struct sock_filter code[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
-			 offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)syscall_nr, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K,
-			 SECCOMP_RET_ERRNO | (uint32_t)(err & 0xffff)),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog prog = {
-		.len = sizeof(code) / sizeof(code[0]),
-		.filter = code,
-	};
-
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
-	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
-		return -errno;
-	return 0;
-}
-
 static int child(int nr, int err, const char *call)
 {
 	struct kvs_transport_opts o = { .engine = "uring" };
@@ -57,7 +33,7 @@ static int child(int nr, int err, const char *call)
 	char text[512] = "";
 	int rc;
 
-	if (forbid(nr, err))
+	if (sandbox_try_deny(nr, err))
 		return CHILD_NO_SECCOMP;
 	rc = kvs_tcp_create(&o, &t, text, sizeof(text));
 	printf("%d: %s\n", rc, text);
