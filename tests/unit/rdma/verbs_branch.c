@@ -27,24 +27,11 @@ static const struct kvs_verbs_opts by_qp = {
 	.grant = KVS_VERBS_GRANT_QP,
 };
 
-struct pair {
-	struct vside near, far;
-};
-
 static unsigned char *pool;
 
 static struct vrig *start(void)
 {
-	struct vrig *r = vrig_new(NULL, &by_qp);
-	struct kvs_mem *m;
-	char err[256];
-
-	pool = vmem(4 * MIB, 0xee);
-	assert_true(kvs_transport_key_per_conn(r->far));
-	assert_int_equal(kvs_transport_register(r->far, pool, 4 * MIB, &m, err,
-						sizeof(err)),
-			 0);
-	return r;
+	return vrig_new_pool(&by_qp, 4 * MIB, &pool);
 }
 
 static void finish(struct vrig *r)
@@ -53,25 +40,14 @@ static void finish(struct vrig *r)
 	free(pool);
 }
 
-static void connect_as(struct vrig *r, struct pair *p, uint64_t owner)
-{
-	memset(p, 0, sizeof(*p));
-	r->owner = owner;
-	vrig_pair(r, &p->near, &p->far);
-}
-
-static const struct kvs_grant_key *key(const struct vgrant *v)
-{
-	return kvs_grant_keys(v->g);
-}
-
-static void lands(struct vrig *r, struct pair *p, const struct vgrant *v,
+static void lands(struct vrig *r, struct vpair *p, const struct vgrant *v,
 		  unsigned char *src, unsigned char *at, uint64_t len)
 {
 	int frames = p->far.frames;
 	struct vwrite w;
 
-	assert_int_equal(vside_write(&p->near, &w, src, len, key(v), 0), 0);
+	assert_int_equal(vside_write(&p->near, &w, src, len, vgrant_key(v), 0),
+			 0);
 	vrig_until(r, w.done && p->far.frames == frames + 1);
 	assert_int_equal(w.status, 0);
 	assert_false(p->far.bad);
@@ -83,14 +59,14 @@ static void waits(void **state)
 	static unsigned char other[8192];
 	struct vrig *r = start();
 	struct vgrant v, gone;
-	struct pair p;
+	struct vpair p;
 
 	(void)state;
 	vgrant_begin(r, &v, 7, pool, MIB);
 	vgrant_begin(r, &gone, 8, pool, MIB);
 	vrig_for(r, 20000000);
 	assert_int_equal(v.opened + gone.opened, 0);
-	connect_as(r, &p, 7);
+	vrig_pair_as(r, &p, 7);
 	vrig_until(r, v.opened);
 	assert_int_equal(v.open_status, 0);
 	lands(r, &p, &v, pool + 3 * MIB, pool, 4096);
@@ -120,17 +96,17 @@ static void closing_costs_nobody_else(void **state)
 	struct kvs_grant_key stale;
 	struct vgrant v[3];
 	struct vwrite w;
-	struct pair p;
+	struct vpair p;
 	int i, frames;
 
 	(void)state;
 	vfill(src, 6, MIB);
-	connect_as(r, &p, 7);
+	vrig_pair_as(r, &p, 7);
 	for (i = 0; i < 3; i++)
 		vgrant_open(r, &v[i], 7, pool + (size_t)i * MIB, MIB);
 	for (i = 2; i >= 0; i--)
 		lands(r, &p, &v[i], src, pool + (size_t)i * MIB, MIB);
-	stale = *key(&v[1]);
+	stale = *vgrant_key(&v[1]);
 	vgrant_close(r, &v[1]);
 	assert_int_equal(v[1].close_status, 0);
 	assert_int_equal(v[1].proof, KVS_GRANT_INVALIDATED);
@@ -150,7 +126,8 @@ static void closing_costs_nobody_else(void **state)
 	lands(r, &p, &v[1], src, pool + MIB, MIB);
 	/* what is behind it comes first when the writer leaves in order */
 	frames = p.far.frames;
-	assert_int_equal(vside_write(&p.near, &w, src, MIB, key(&v[2]), 0), 0);
+	assert_int_equal(
+		vside_write(&p.near, &w, src, MIB, vgrant_key(&v[2]), 0), 0);
 	kvs_conn_close(p.near.c, 0, true);
 	vrig_until(r, p.near.closed && p.far.closed);
 	assert_int_equal(w.status, 0);
@@ -172,21 +149,21 @@ static void not_by_another_way(void **state)
 	unsigned char *src = vmem(MIB, 0x55);
 	struct kvs_grant_key k;
 	struct vgrant v, other;
-	struct pair a, b;
+	struct vpair a, b;
 	struct vwrite w;
 
 	(void)state;
-	connect_as(r, &a, 7);
-	connect_as(r, &b, 8);
+	vrig_pair_as(r, &a, 7);
+	vrig_pair_as(r, &b, 8);
 	vgrant_open(r, &v, 7, pool, MIB);
 	vgrant_open(r, &other, 8, pool + MIB, MIB);
-	k = *key(&v);
+	k = *vgrant_key(&v);
 	k.addr ^= 77ull << 48;
 	assert_int_equal(vside_write(&a.near, &w, src, 64, &k, 0), 0);
 	vrig_until(r, w.done);
 	assert_int_equal(w.status, -EREMOTEIO);
 	assert_int_equal(a.near.closed + a.far.closed, 0);
-	k = *key(&v);
+	k = *vgrant_key(&v);
 	k.addr &= ~NUMBER;
 	assert_int_equal(vside_write(&a.near, &w, src, 64, &k, 0), 0);
 	vrig_until(r, w.done && a.near.closed && a.far.closed);
@@ -197,10 +174,11 @@ static void not_by_another_way(void **state)
 	/* nobody else noticed */
 	lands(r, &b, &other, src, pool + MIB, 4096);
 	/* outside of what was registered: refused by the device */
-	connect_as(r, &a, 7);
+	vrig_pair_as(r, &a, 7);
 	vgrant_close(r, &v);
 	vgrant_open(r, &v, 7, pool + 3 * MIB, MIB);
-	assert_int_equal(vside_write(&a.near, &w, src, 64, key(&v), MIB), 0);
+	assert_int_equal(vside_write(&a.near, &w, src, 64, vgrant_key(&v), MIB),
+			 0);
 	vrig_until(r, w.done && a.near.closed && a.far.closed);
 	assert_int_equal(w.status, -EREMOTEIO);
 	lands(r, &b, &other, src, pool + MIB, 4096);
@@ -214,12 +192,13 @@ static void confines_nobody(void **state)
 	unsigned char *src = vmem(4096, 0x55);
 	struct vgrant v;
 	struct vwrite w;
-	struct pair p;
+	struct vpair p;
 
 	(void)state;
-	connect_as(r, &p, 7);
+	vrig_pair_as(r, &p, 7);
 	vgrant_open(r, &v, 7, pool, MIB);
-	assert_int_equal(vside_write(&p.near, &w, src, 4096, key(&v), 2 * MIB),
+	assert_int_equal(vside_write(&p.near, &w, src, 4096, vgrant_key(&v),
+				     2 * MIB),
 			 0);
 	vrig_until(r, w.done);
 	printf("known limit of this kind: a writer reaches the whole pool\n");
@@ -243,13 +222,13 @@ static void reads(void **state)
 	struct kvs_read rd = { .addr = here, .len = MIB, .done = read_done };
 	struct vgrant v, w;
 	int status = 1;
-	struct pair p;
+	struct vpair p;
 
 	(void)state;
 	vfill(pool, 4, MIB);
-	connect_as(r, &p, 7);
+	vrig_pair_as(r, &p, 7);
 	vgrant_open(r, &v, 7, pool, MIB);
-	rd.remote = *key(&v);
+	rd.remote = *vgrant_key(&v);
 	rd.user = &status;
 	assert_int_equal(kvs_conn_read(p.near.c, &rd), 0);
 	vrig_until(r, status != 1);
@@ -259,7 +238,7 @@ static void reads(void **state)
 	vgrant_open(r, &w, 7, pool, MIB);
 	vgrant_write_only(false);
 	memset(here, 0xee, MIB);
-	rd.remote = *key(&w);
+	rd.remote = *vgrant_key(&w);
 	status = 1;
 	assert_int_equal(kvs_conn_read(p.near.c, &rd), 0);
 	vrig_until(r, status != 1 && p.near.closed && p.far.closed);

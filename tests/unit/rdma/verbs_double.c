@@ -60,25 +60,8 @@ struct vrig *vd_start(struct vpair *p, uint64_t owner)
 {
 	struct vrig *r = vd_rig();
 
-	vd_connect(r, p, owner);
+	vrig_pair_as(r, p, owner);
 	return r;
-}
-
-void vd_pool(struct vrig *r, void *addr, uint64_t len)
-{
-	struct kvs_mem *m;
-	char err[256];
-
-	if (kvs_transport_key_per_conn(r->far) &&
-	    kvs_transport_register(r->far, addr, len, &m, err, sizeof(err)))
-		fail_msg("%s", err);
-}
-
-void vd_connect(struct vrig *r, struct vpair *p, uint64_t owner)
-{
-	memset(p, 0, sizeof(*p));
-	r->owner = owner;
-	vrig_pair(r, &p->near, &p->far);
 }
 
 struct fv_flight *vd_hold(struct vrig *r, struct vpair *p, struct vwrite *w,

@@ -12,11 +12,6 @@
 
 #define KIB 1024u
 
-struct vpair {
-	struct vside near; /* writes */
-	struct vside far; /* grants */
-};
-
 /* Kind of the far side's grants in what is started next. */
 extern enum kvs_verbs_grant_kind vd_kind;
 
@@ -30,10 +25,6 @@ void vd_end(bool left_behind);
 struct vrig *vd_rig(void);
 /* Two transports and a connection of @owner between them. */
 struct vrig *vd_start(struct vpair *p, uint64_t owner);
-/* Memory that is granted from: window grants want it registered once. */
-void vd_pool(struct vrig *r, void *addr, uint64_t len);
-/* Another connection. */
-void vd_connect(struct vrig *r, struct vpair *p, uint64_t owner);
 /* A write of @len bytes that is held, and where it is. */
 struct fv_flight *vd_hold(struct vrig *r, struct vpair *p, struct vwrite *w,
 			  void *src, uint64_t len,

@@ -227,8 +227,8 @@ static void carries(const struct fv_spec *near, const struct fv_spec *far)
 	dst = vmem(LEN, 0xee);
 	vfill(src, 6, LEN);
 	r = vrig_new(&a, &b);
-	vd_connect(r, &p, 4);
-	vd_pool(r, dst, LEN);
+	vrig_pair_as(r, &p, 4);
+	vrig_pool(r, dst, LEN);
 	assert_int_equal(kvs_transport_register(r->near, src, LEN, &m, NULL, 0),
 			 0);
 	vgrant_open(r, &v, 4, dst, LEN);
@@ -351,7 +351,7 @@ static void no_more_queue_pairs(void **state)
 	vrig_until(r, p.far.frames == 1);
 	kvs_conn_close(p.near.c, 0, true);
 	vrig_until(r, p.near.closed && p.far.closed);
-	vd_connect(r, &q, 2);
+	vrig_pair_as(r, &q, 2);
 	vrig_free(r);
 	vd_end(false);
 }
@@ -374,7 +374,7 @@ static void spread_over_devices(void **state)
 	d[1] = fv_device_add(&s[1]);
 	r = vd_start(&p[0], 1);
 	for (i = 1; i < 4; i++)
-		vd_connect(r, &p[i], 1 + i);
+		vrig_pair_as(r, &p[i], 1 + i);
 	/* every second owner's connection is on the device that fails */
 	fv_qp_break(d[0]);
 	fv_qp_event(d[0], IBV_EVENT_QP_FATAL);

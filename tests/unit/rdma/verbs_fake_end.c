@@ -40,7 +40,7 @@ static void start(struct end *e, const char *driver)
 	e->src = vmem(LEN, 0x55);
 	e->dst = vmem(LEN, 0xee);
 	e->r = vd_start(&e->p, OWNER);
-	vd_pool(e->r, e->dst, LEN);
+	vrig_pool(e->r, e->dst, LEN);
 	vgrant_open(e->r, &e->v, OWNER, e->dst, LEN);
 }
 
@@ -202,7 +202,7 @@ static void never_destroyed(void **state)
 	start(&e, "mlx5_core");
 	kvs_conn_close(e.p.near.c, 0, true);
 	vrig_until(e.r, e.p.near.closed && e.p.far.closed);
-	vd_connect(e.r, &e.p, OWNER);
+	vrig_pair_as(e.r, &e.p, OWNER);
 	fv_fail(FV_DESTROY_QP, 1, UINT64_MAX, EBUSY);
 	vrig_free(e.r);
 	assert_int_equal(e.p.near.closed, 1);
@@ -261,7 +261,7 @@ static void stuck_key_is_nobodys(void **state)
 	vgrant_close(e.r, &e.v);
 	assert_int_equal(e.v.proof, KVS_GRANT_TORN_DOWN);
 	fv_heal();
-	vd_connect(e.r, &e.p, OWNER);
+	vrig_pair_as(e.r, &e.p, OWNER);
 	assert_int_equal(vside_write(&e.p.near, &w, e.src, 64, &stuck, 0), 0);
 	vrig_until(e.r, w.done && e.p.far.closed);
 	assert_int_equal(w.status, -EREMOTEIO);
@@ -310,7 +310,7 @@ static void fails_by_itself(void **state)
 		fv_qp_event(d, events[i]);
 		vrig_until(r, p.near.closed && p.far.closed);
 		assert_true(p.near.err < 0 && p.far.err < 0);
-		vd_connect(r, &p, OWNER);
+		vrig_pair_as(r, &p, OWNER);
 		vrig_free(r);
 		vd_end(false);
 	}
@@ -334,7 +334,7 @@ static void device_dies(void **state)
 	fv_device_add(&s[1]);
 	dst = vmem(LEN, 0xee);
 	r = vd_start(&p, 1);
-	vd_connect(r, &q, 2); /* on the other one */
+	vrig_pair_as(r, &q, 2); /* on the other one */
 	vgrant_open(r, &v, 1, dst, LEN);
 	fv_device_die(d);
 	vrig_until(r, p.near.closed && p.far.closed);
@@ -344,7 +344,7 @@ static void device_dies(void **state)
 	assert_int_equal(vside_send(&q.near, 9, 64), 0);
 	vrig_until(r, q.far.frames == 1);
 	/* whoever comes now gets the one that works */
-	vd_connect(r, &next, 3);
+	vrig_pair_as(r, &next, 3);
 	vrig_free(r);
 	free(dst);
 	vd_end(false);

@@ -45,7 +45,7 @@ static void launch(struct late *l, const char *driver, enum part part)
 	l->dst = vmem(LEN, 0xee);
 	l->copy = vmem(LEN, 0);
 	l->r = vd_start(&l->p, OWNER);
-	vd_pool(l->r, l->dst, LEN);
+	vrig_pool(l->r, l->dst, LEN);
 	vgrant_open(l->r, &l->v, OWNER, l->dst, LEN);
 	l->f = vd_hold(l->r, &l->p, &l->w, l->src, LEN, kvs_grant_keys(l->v.g));
 	assert_true(vall(l->dst, 0xee, LEN));
@@ -272,7 +272,7 @@ static void restarted(void)
 	src = vmem(LEN, 0x55);
 	dst = vmem(LEN, 0xee);
 	r = vd_start(&p, OWNER);
-	vd_pool(r, dst, LEN);
+	vrig_pool(r, dst, LEN);
 	vgrant_open(r, &v, OWNER, dst, LEN);
 	old = *kvs_grant_keys(v.g);
 	kvs_transport_destroy(r->far);
@@ -283,8 +283,8 @@ static void restarted(void)
 	r->far = second->far;
 	second->far = NULL;
 	vrig_free(second);
-	vd_connect(r, &p, OWNER);
-	vd_pool(r, dst, LEN);
+	vrig_pair_as(r, &p, OWNER);
+	vrig_pool(r, dst, LEN);
 	vgrant_open(r, &v, OWNER, dst, LEN);
 	assert_int_not_equal(kvs_grant_keys(v.g)->rkey, old.rkey);
 	assert_int_equal(vside_write(&p.near, &w, src, LEN, &old, 0), 0);
@@ -292,7 +292,7 @@ static void restarted(void)
 	assert_int_equal(w.status, -EREMOTEIO);
 	assert_true(vall(dst, 0xee, LEN));
 	/* and on it goes; a window's key went with its connection */
-	vd_connect(r, &p, OWNER);
+	vrig_pair_as(r, &p, OWNER);
 	if (vd_kind == KVS_VERBS_GRANT_WINDOW) {
 		vgrant_close(r, &v);
 		vgrant_open(r, &v, OWNER, dst, LEN);

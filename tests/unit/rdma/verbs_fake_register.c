@@ -242,7 +242,7 @@ static void fails_at_first_use(void **state)
 	vrig_until(r, p.near.closed && p.far.closed);
 	assert_int_equal(fv_failed(), 1);
 	assert_int_equal(p.near.err, -ENOMEM);
-	vd_connect(r, &p, OWNER);
+	vrig_pair_as(r, &p, OWNER);
 	vgrant_open(r, &v, OWNER, dst, PIECE);
 	for (i = 0; i < 2; i++) {
 		assert_int_equal(vside_write(&p.near, &w, src + i * PIECE,

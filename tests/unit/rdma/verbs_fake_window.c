@@ -35,7 +35,7 @@ static void start_on(struct win *w, const struct fv_spec *s)
 	w->src = vmem(LEN, 0x55);
 	w->dst = vmem(LEN, 0xee);
 	w->r = vd_start(&w->p, OWNER);
-	vd_pool(w->r, w->dst, LEN);
+	vrig_pool(w->r, w->dst, LEN);
 }
 
 static void start(struct win *w, const char *driver)
@@ -112,7 +112,7 @@ static void cannot_be_bound(void **state)
 	vrig_until(w.r, w.v.opened && w.p.near.closed && w.p.far.closed);
 	assert_true(w.v.open_status < 0);
 	/* a smaller one on the next connection */
-	vd_connect(w.r, &w.p, OWNER);
+	vrig_pair_as(w.r, &w.p, OWNER);
 	vgrant_open(w.r, &w.v, OWNER, w.dst, 8192);
 	vgrant_close(w.r, &w.v);
 	assert_int_equal(w.v.close_status, 0);
@@ -190,7 +190,7 @@ static void does_not_come_back(void **state)
 	w.src = vmem(LEN, 0x55);
 	w.dst = vmem(LEN, 0xee);
 	w.r = vd_start(&w.p, OWNER);
-	vd_pool(w.r, w.dst, LEN);
+	vrig_pool(w.r, w.dst, LEN);
 	vgrant_open(w.r, &w.v, OWNER, w.dst, LEN);
 	f = vd_hold(w.r, &w.p, &x, w.src, LEN, kvs_grant_keys(w.v.g));
 	fv_port_set(d, 1, false);

@@ -381,3 +381,36 @@ unsigned char *vmem(size_t n, unsigned char v)
 	memset(p, v, n);
 	return p;
 }
+
+void vrig_pool(struct vrig *r, void *addr, uint64_t len)
+{
+	struct kvs_mem *m;
+	char err[256];
+
+	if (kvs_transport_key_per_conn(r->far) &&
+	    kvs_transport_register(r->far, addr, len, &m, err, sizeof(err)))
+		fail_msg("%s", err);
+}
+
+struct vrig *vrig_new_pool(const struct kvs_verbs_opts *far, size_t n,
+			   unsigned char **ret_pool)
+{
+	struct vrig *r = vrig_new(NULL, far);
+
+	*ret_pool = vmem(n, 0xee);
+	assert_true(kvs_transport_key_per_conn(r->far));
+	vrig_pool(r, *ret_pool, n);
+	return r;
+}
+
+void vrig_pair_as(struct vrig *r, struct vpair *p, uint64_t owner)
+{
+	memset(p, 0, sizeof(*p));
+	r->owner = owner;
+	vrig_pair(r, &p->near, &p->far);
+}
+
+const struct kvs_grant_key *vgrant_key(const struct vgrant *v)
+{
+	return kvs_grant_keys(v->g);
+}

@@ -47,6 +47,11 @@ struct vrig {
 	uint64_t owner; /* of the next pair; 0: stays TCP */
 };
 
+struct vpair {
+	struct vside near; /* writes */
+	struct vside far; /* grants */
+};
+
 /* A write, and how it ended. */
 struct vwrite {
 	struct kvs_tx tx;
@@ -73,10 +78,19 @@ void vrig_world(void);
 struct vrig *vrig_new(const struct kvs_verbs_opts *near,
 		      const struct kvs_verbs_opts *far);
 void vrig_free(struct vrig *r);
+/* Memory that is granted from: kinds with a key a connection want it
+ * registered once. */
+void vrig_pool(struct vrig *r, void *addr, uint64_t len);
+/* One whose far side gives keys a connection, for memory registered once: @n
+ * bytes of 0xee at *@ret_pool, which outlive the rig; free() them. */
+struct vrig *vrig_new_pool(const struct kvs_verbs_opts *far, size_t n,
+			   unsigned char **ret_pool);
 /* Only the listener of a rig. */
 void vrig_listen(struct vrig *r);
 /* A connection of both; up, unless the far side has no owner to give. */
 void vrig_pair(struct vrig *r, struct vside *near, struct vside *far);
+/* The same, with an owner to give. */
+void vrig_pair_as(struct vrig *r, struct vpair *p, uint64_t owner);
 /* Its halves. */
 void vrig_connect(struct vrig *r, struct vside *near);
 void vrig_adopt(struct vrig *r, int fd, struct vside *far);
@@ -112,6 +126,8 @@ void vgrant_write_only(bool yes);
 void vgrant_begin(struct vrig *r, struct vgrant *v, uint64_t owner, void *addr,
 		  uint64_t len);
 void vgrant_close(struct vrig *r, struct vgrant *v);
+/* Of its first byte. */
+const struct kvs_grant_key *vgrant_key(const struct vgrant *v);
 unsigned char vpattern(uint64_t seed, uint64_t i);
 void vfill(void *p, uint64_t seed, size_t n);
 bool vmatches(const void *p, uint64_t seed, size_t n);

@@ -25,25 +25,12 @@ static const struct kvs_verbs_opts windows = {
 	.grant = KVS_VERBS_GRANT_WINDOW,
 };
 
-struct pair {
-	struct vside near, far;
-};
-
 static bool soft;
 static unsigned char *pool;
 
 static struct vrig *start(void)
 {
-	struct vrig *r = vrig_new(NULL, &windows);
-	struct kvs_mem *m;
-	char err[256];
-
-	pool = vmem(4 * MIB, 0xee);
-	assert_true(kvs_transport_key_per_conn(r->far));
-	assert_int_equal(kvs_transport_register(r->far, pool, 4 * MIB, &m, err,
-						sizeof(err)),
-			 0);
-	return r;
+	return vrig_new_pool(&windows, 4 * MIB, &pool);
 }
 
 static void finish(struct vrig *r)
@@ -52,36 +39,25 @@ static void finish(struct vrig *r)
 	free(pool);
 }
 
-static void connect_as(struct vrig *r, struct pair *p, uint64_t owner)
-{
-	memset(p, 0, sizeof(*p));
-	r->owner = owner;
-	vrig_pair(r, &p->near, &p->far);
-}
-
-static const struct kvs_grant_key *key(const struct vgrant *v)
-{
-	return kvs_grant_keys(v->g);
-}
-
 static void waits(void **state)
 {
 	static unsigned char other[8192];
 	struct vrig *r = start();
 	struct vgrant v, gone;
 	struct vwrite w;
-	struct pair p;
+	struct vpair p;
 
 	(void)state;
 	vgrant_begin(r, &v, 7, pool, MIB);
 	vgrant_begin(r, &gone, 8, pool, MIB);
 	vrig_for(r, 20000000);
 	assert_int_equal(v.opened + gone.opened, 0);
-	connect_as(r, &p, 7);
+	vrig_pair_as(r, &p, 7);
 	vrig_until(r, v.opened);
 	assert_int_equal(v.open_status, 0);
-	assert_int_equal(
-		vside_write(&p.near, &w, pool + 3 * MIB, 4096, key(&v), 0), 0);
+	assert_int_equal(vside_write(&p.near, &w, pool + 3 * MIB, 4096,
+				     vgrant_key(&v), 0),
+			 0);
 	vrig_until(r, w.done);
 	assert_int_equal(w.status, 0);
 	/* the other is given up; then one of memory that nobody told of */
@@ -103,17 +79,17 @@ static void lands_and_closes(void **state)
 	unsigned char *src = vmem(MIB, 0);
 	struct vgrant v[3];
 	struct vwrite w;
-	struct pair p;
+	struct vpair p;
 	int i;
 
 	(void)state;
 	vfill(src, 6, MIB);
-	connect_as(r, &p, 7);
+	vrig_pair_as(r, &p, 7);
 	for (i = 0; i < 3; i++)
 		vgrant_open(r, &v[i], 7, pool + (size_t)i * MIB, MIB);
 	for (i = 0; i < 3; i++) {
 		assert_int_equal(vside_write(&p.near, &w, src, MIB - 8,
-					     key(&v[i]), 4),
+					     vgrant_key(&v[i]), 4),
 				 0);
 		vrig_until(r, w.done);
 		assert_int_equal(w.status, 0);
@@ -137,7 +113,7 @@ static void lands_and_closes(void **state)
 	free(src);
 }
 
-static void expect_refused(struct vrig *r, struct pair *p, struct vwrite *w)
+static void expect_refused(struct vrig *r, struct vpair *p, struct vwrite *w)
 {
 	vrig_until(r, w->done && p->near.closed && p->far.closed);
 	assert_int_equal(w->status, -EREMOTEIO);
@@ -154,28 +130,29 @@ static void refused(void **state)
 	struct kvs_grant_key stale;
 	struct vgrant v, mine;
 	struct vwrite w;
-	struct pair a, b;
+	struct vpair a, b;
 
 	(void)state;
-	connect_as(r, &a, 7);
-	connect_as(r, &b, 8);
+	vrig_pair_as(r, &a, 7);
+	vrig_pair_as(r, &b, 8);
 	vgrant_open(r, &v, 7, pool, MIB);
 	vgrant_open(r, &mine, 8, pool + MIB, MIB);
 	/* the key of another owner's connection */
-	assert_int_equal(vside_write(&b.near, &w, src, 4096, key(&v), 0), 0);
+	assert_int_equal(vside_write(&b.near, &w, src, 4096, vgrant_key(&v), 0),
+			 0);
 	expect_refused(r, &b, &w);
 	assert_int_equal(a.near.closed + a.far.closed, 0);
 	/* the own one, of a connection that is no more */
-	stale = *key(&mine);
-	connect_as(r, &b, 8);
+	stale = *vgrant_key(&mine);
+	vrig_pair_as(r, &b, 8);
 	assert_int_equal(vside_write(&b.near, &w, src, 64, &stale, 0), 0);
 	expect_refused(r, &b, &w);
 	/* a closed one */
-	stale = *key(&v);
+	stale = *vgrant_key(&v);
 	vgrant_close(r, &v);
 	if (a.far.closed || soft) {
 		vrig_until(r, a.far.closed && a.near.closed);
-		connect_as(r, &a, 7);
+		vrig_pair_as(r, &a, 7);
 	}
 	assert_int_equal(vside_write(&a.near, &w, src, 64, &stale, 0), 0);
 	expect_refused(r, &a, &w);
@@ -192,12 +169,13 @@ static void bounds(void **state)
 	unsigned char *src = vmem(MIB, 0x55);
 	struct vgrant v;
 	struct vwrite w;
-	struct pair p;
+	struct vpair p;
 
 	(void)state;
-	connect_as(r, &p, 7);
+	vrig_pair_as(r, &p, 7);
 	vgrant_open(r, &v, 7, pool + MIB, MIB);
-	assert_int_equal(vside_write(&p.near, &w, src, 4096, key(&v), MIB), 0);
+	assert_int_equal(
+		vside_write(&p.near, &w, src, 4096, vgrant_key(&v), MIB), 0);
 	vrig_until(r, w.done);
 	if (soft) {
 		printf("known hole of the soft device: a window's bounds are "
