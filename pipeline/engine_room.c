@@ -7,6 +7,7 @@
 
 #include "pinned/arena.h"
 #include "pipeline/engine_internal.h"
+#include "pipeline/room.h"
 
 struct kvs_eng_room *kvs_eng_room_of(struct kvs_engine *e, const kvs_handle *h)
 {
@@ -357,12 +358,15 @@ int kvs_engine_failure(struct kvs_engine *e, const kvs_handle *h,
 		return -EAGAIN;
 	if (e->local[r->slot] != KVS_ENG_FAILED && !r->failure_generation)
 		(void)kvs_eng_receive(e);
+	/* The packet may have been read before there was a word. */
+	(void)kvs_eng_room_word(e, r);
 	if (e->local[r->slot] == KVS_ENG_FAILED ||
 	    (r->failure_generation && r->failure_generation == r->generation)) {
 		*ret = r->failure;
 		return 0;
 	}
-	*ret = (struct kvs_failure){ .err = err, .http_class = 503 };
+	*ret = (struct kvs_failure){ .err = err,
+				     .http_class = kvs_error_class(err) };
 	snprintf(ret->text, sizeof(ret->text), "%s", strerror(err));
 	return 0;
 }

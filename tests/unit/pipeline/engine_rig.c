@@ -419,8 +419,8 @@ void rig_ready(struct rig *g, struct rig_room *m)
 	rig_word(g, m, 0, KVS_STATUS_READY);
 }
 
-void rig_failed(struct rig *g, const struct rig_room *m, int err,
-		unsigned int class, const char *text)
+void rig_say_failed(struct rig *g, const struct rig_room *m, int err,
+		    unsigned int class, const char *text)
 {
 	struct kvs_packet_failed p = {
 		.h = { KVS_ATTACH_MAGIC, KVS_PACKET_FAILED },
@@ -433,6 +433,12 @@ void rig_failed(struct rig *g, const struct rig_room *m, int err,
 
 	snprintf(p.text, sizeof(p.text), "%s", text);
 	rig_send(g, &p, sizeof(p));
+}
+
+void rig_failed(struct rig *g, const struct rig_room *m, int err,
+		unsigned int class, const char *text)
+{
+	rig_say_failed(g, m, err, class, text);
 	rig_word(g, m, err, KVS_STATUS_FAILED);
 }
 

@@ -125,6 +125,10 @@ size_t rig_make_ready(struct rig *g, struct rig_room *m,
 		      struct kvs_packet_ready *p);
 /* Send it, then the word. */
 void rig_ready(struct rig *g, struct rig_room *m);
+/* The packet alone. */
+void rig_say_failed(struct rig *g, const struct rig_room *m, int err,
+		    unsigned int class, const char *text);
+/* The packet, then the word. */
 void rig_failed(struct rig *g, const struct rig_room *m, int err,
 		unsigned int class, const char *text);
 /* rig_ready(), then commit with random places on the device. */

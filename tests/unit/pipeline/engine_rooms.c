@@ -711,12 +711,28 @@ static void test_failure_says_what_the_daemon_said(void **state)
 	assert_int_equal(kvs_engine_failure(g.engine, &m.h, &f), 0);
 	assert_int_equal(f.retry_ms, RIG_RETRY);
 	rig_room_fini(&g, &m);
-	/* A word without its packet still has an errno. */
+	/* The packet is there a moment before the word, and read then. */
+	rig_admit(&g, &m, 10);
+	rig_say_failed(&g, &m, E2BIG, 400, "needs 13 of 10 bytes");
+	assert_true(kvs_engine_progress(g.engine) >= 0);
+	assert_int_equal(poll_of(&g, &m, NULL), KVS_STATUS_PENDING);
+	rig_word(&g, &m, E2BIG, KVS_STATUS_FAILED);
+	assert_int_equal(kvs_engine_failure(g.engine, &m.h, &f), 0);
+	assert_int_equal(f.http_class, 400);
+	assert_string_equal(f.text, "needs 13 of 10 bytes");
+	rig_room_fini(&g, &m);
+	/* A word without its packet still has an errno and its class. */
 	rig_admit(&g, &m, 10);
 	rig_word(&g, &m, ETIME, KVS_STATUS_FAILED);
 	assert_int_equal(kvs_engine_failure(g.engine, &m.h, &f), 0);
 	assert_int_equal(f.err, ETIME);
+	assert_int_equal(f.http_class, 503);
 	assert_true(strlen(f.text) > 0);
+	rig_room_fini(&g, &m);
+	rig_admit(&g, &m, 10);
+	rig_word(&g, &m, E2BIG, KVS_STATUS_FAILED);
+	assert_int_equal(kvs_engine_failure(g.engine, &m.h, &f), 0);
+	assert_int_equal(f.http_class, 400);
 	rig_room_fini(&g, &m);
 	rig_stop(&g);
 }
