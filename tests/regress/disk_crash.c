@@ -34,7 +34,7 @@
 #define ROUNDS 100u
 #define LIFE_MAX (120 * KVS_NSEC_PER_MSEC) /* of one process */
 #define PAGE 65536u
-#define PAGES (1u << 16)
+#define PAGES (1u << 18) /* a page put after that is not begun */
 #define UNDER_WAY 24u
 #define KEEP 1000u /* newest pages that are not dropped between rounds */
 
@@ -192,6 +192,8 @@ static void begin(struct node *v, struct job *j, struct kvs_rng *rng)
 	unsigned char *at;
 	int rc;
 
+	if (next > PAGES)
+		next = PAGES;
 	n = next ? (uint32_t)kvs_rng_below(rng, next) : 0;
 	if (what == 0 && where[n] && !j->busy) {
 		atomic_store(&sh->fate[n], FATE_DROPPED);
