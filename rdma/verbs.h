@@ -69,6 +69,10 @@ struct kvs_verbs_info {
 	int node; /* NUMA; -1: not known */
 	bool windows; /* says it has type-2 ones */
 	char grant[16]; /* kind in use */
+	/* of each kind: "none", "not tried", "passed", "failed: why" */
+	char kind[KVS_VERBS_GRANT_KINDS][160];
+	const char *trial; /* what was tried of the one in use; static */
+	char why[224]; /* it is that one */
 	char proof[256]; /* what proves that a grant is closed, and why */
 	char note[160]; /* "in use", or why not */
 	bool used;

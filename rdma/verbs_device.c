@@ -377,48 +377,6 @@ static int look(struct kvs_verbs *vt, struct kvs_verbs_dev *d,
 	return depths(d, why, len);
 }
 
-/* The kind of grants, after the driver's name and a trial. */
-static int choose_grant(const struct kvs_verbs *vt, struct kvs_verbs_dev *d,
-			struct kvs_verbs_info *info)
-{
-	bool asked = vt->o.grant == KVS_VERBS_GRANT_WINDOW;
-	bool qp = vt->o.grant == KVS_VERBS_GRANT_QP;
-	char why[128] = "";
-	int rc;
-
-	snprintf(info->note, sizeof(info->note), "in use");
-	d->grant = KVS_VERBS_GRANT_MR;
-	if (vt->o.no_grants)
-		return 0;
-	if (asked || (vt->o.grant == KVS_VERBS_GRANT_AUTO &&
-		      d->prov->grant == KVS_VERBS_GRANT_WINDOW)) {
-		rc = info->windows ? kvs_verbs_trial(d, KVS_VERBS_GRANT_WINDOW,
-						     why, sizeof(why))
-				   : -EOPNOTSUPP;
-		if (!info->windows)
-			snprintf(why, sizeof(why), "it has no windows");
-		if (!rc || (asked && info->windows))
-			d->grant = KVS_VERBS_GRANT_WINDOW;
-		if (rc && asked && !info->windows) {
-			snprintf(info->note, sizeof(info->note), "%s", why);
-			return rc;
-		}
-		if (rc)
-			snprintf(info->note, sizeof(info->note), "in use; %s",
-				 why);
-	}
-	if (d->grant == KVS_VERBS_GRANT_WINDOW)
-		return 0;
-	d->grant = qp ? KVS_VERBS_GRANT_QP : KVS_VERBS_GRANT_MR;
-	rc = kvs_verbs_trial(d, d->grant, why, sizeof(why));
-	if (rc)
-		snprintf(info->note, sizeof(info->note), "tried out: %s", why);
-	else if (qp)
-		snprintf(info->note, sizeof(info->note),
-			 "in use; a writer is not confined to its room");
-	return rc;
-}
-
 static void fill_info(const struct kvs_verbs_dev *d, struct kvs_verbs_info *i)
 {
 	static const char *const links[] = {
@@ -439,6 +397,9 @@ static void fill_info(const struct kvs_verbs_dev *d, struct kvs_verbs_info *i)
 	i->mtu = d->mtu ? 128u << d->mtu : 0;
 	snprintf(i->grant, sizeof(i->grant), "-");
 	snprintf(i->proof, sizeof(i->proof), "-");
+	i->trial = "-";
+	snprintf(i->why, sizeof(i->why), "-");
+	kvs_verbs_kinds(d, i);
 }
 
 static void fill_grant(const struct kvs_verbs_dev *d, struct kvs_verbs_info *i)
@@ -675,7 +636,7 @@ static int choose(struct kvs_verbs *vt, struct kvs_verbs_dev *all,
 					   : "not listed in rdma.device");
 			continue;
 		}
-		if (choose_grant(vt, d, info)) {
+		if (kvs_verbs_choose_grant(vt, d, info)) {
 			dev_close(d);
 			continue;
 		}

@@ -134,10 +134,19 @@ static inline uint32_t kvs_verbs_slots(const struct kvs_verbs_dev *d)
 /* Opens what vt->o asks for. Return: 0; -ENODEV none; others; @err. */
 int kvs_verbs_devs_open(struct kvs_verbs *vt, char *err, size_t errlen);
 void kvs_verbs_devs_close(struct kvs_verbs *vt);
+/* verbs_choose.c: which kinds there are, before any is tried. */
+void kvs_verbs_kinds(const struct kvs_verbs_dev *d,
+		     struct kvs_verbs_info *info);
+/* The one that @d gets, by name and by trial; told in @info. Return: 0;
+ * -errno: it cannot be used, info->note says why. */
+int kvs_verbs_choose_grant(const struct kvs_verbs *vt, struct kvs_verbs_dev *d,
+			   struct kvs_verbs_info *info);
 /* verbs_trial.c: does it do what grants of that kind need?
  * Return: 0; -errno, with the reason. */
 int kvs_verbs_trial(struct kvs_verbs_dev *d, enum kvs_verbs_grant_kind kind,
 		    char *why, size_t len);
+/* What that is, for people. */
+const char *kvs_verbs_trial_text(enum kvs_verbs_grant_kind kind);
 /* Are grants of memory that is registered once, and for all owners? */
 static inline bool kvs_verbs_dev_shares(const struct kvs_verbs_dev *d)
 {

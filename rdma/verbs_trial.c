@@ -323,6 +323,23 @@ static int reg(struct trial *t, int access)
 	return say(t, "memory cannot be registered", errno ? -errno : -ENOMEM);
 }
 
+const char *kvs_verbs_trial_text(enum kvs_verbs_grant_kind kind)
+{
+	switch (kind) {
+	case KVS_VERBS_GRANT_WINDOW:
+		return "a write through a window, one behind its end, one "
+		       "after it was invalidated";
+	case KVS_VERBS_GRANT_QP:
+		return "a write, and one after its queue pair was destroyed";
+	case KVS_VERBS_GRANT_MR:
+		return "a write by the key of a registration";
+	case KVS_VERBS_GRANT_AUTO:
+	case KVS_VERBS_GRANT_KINDS:
+		break;
+	}
+	return "-";
+}
+
 static int try_kind(struct trial *t, enum kvs_verbs_grant_kind kind)
 {
 	switch (kind) {

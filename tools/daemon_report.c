@@ -227,10 +227,35 @@ static bool kvs_report_has_pool(const struct kvs_snapshot *s, int node)
 	return false;
 }
 
-/* One device of a node's; false: no memory for it, and it was said. */
-static bool kvs_report_rdma_line(struct kvs_report *r, int node,
+/* Each device of each node with a pool, until @each says no. */
+static void kvs_report_each_device(struct kvs_report *r,
+				   bool (*each)(struct kvs_report *r, void *arg,
+						int node,
+						const struct kvs_verbs_info *v),
+				   void *arg)
+{
+	struct kvs_verbs_info *v = calloc(KVS_VERBS_DEVS_MAX, sizeof(*v));
+	unsigned int i;
+	int n, k, node;
+
+	if (!v) {
+		kvs_report_fail(r, -ENOMEM, "%s", strerror(ENOMEM));
+		return;
+	}
+	for (i = 0; (n = kvs_service_devices(r->d->svc, i, v,
+					     KVS_VERBS_DEVS_MAX, &node)) >= 0;
+	     i++)
+		for (k = 0; k < n; k++)
+			if (!each(r, arg, node, &v[k]))
+				break;
+	free(v);
+}
+
+/* False: no memory for it, and it was said. */
+static bool kvs_report_rdma_line(struct kvs_report *r, void *arg, int node,
 				 const struct kvs_verbs_info *v)
 {
+	(void)arg;
 	kvs_report_line(
 		r, json_pack("{s:i, s:s, s:b, s:s, s:i, s:s, s:i, s:s, s:i, "
 			     "s:i, s:b, s:s, s:s, s:s}",
@@ -245,35 +270,43 @@ static bool kvs_report_rdma_line(struct kvs_report *r, int node,
 
 static void kvs_report_rdma(struct kvs_report *r)
 {
-	struct kvs_verbs_info *v;
-	unsigned int i;
-	int n, k, node;
+	if (kvs_report_has_service(r))
+		kvs_report_each_device(r, kvs_report_rdma_line, NULL);
+}
 
-	if (!kvs_report_has_service(r))
-		return;
-	v = calloc(KVS_VERBS_DEVS_MAX, sizeof(*v));
-	if (!v) {
+/* What a node's devices grant by goes into @arg, an array of each node. */
+static bool kvs_report_grants(struct kvs_report *r, void *arg, int node,
+			      const struct kvs_verbs_info *v)
+{
+	char key[16];
+	json_t *o = json_pack("{s:i, s:s, s:b, s:s, s:s, s:s, s:s, s:s, s:s}",
+			      "pool_node", node, "device", v->device, "used",
+			      v->used, "grant", v->grant, "window",
+			      v->kind[KVS_VERBS_GRANT_WINDOW], "mr",
+			      v->kind[KVS_VERBS_GRANT_MR], "qp",
+			      v->kind[KVS_VERBS_GRANT_QP], "why",
+			      v->used ? v->why : v->note, "trial", v->trial);
+
+	snprintf(key, sizeof(key), "%d", node);
+	if (!json_object_get(arg, key))
+		json_object_set_new(arg, key, json_array());
+	if (json_array_append_new(json_object_get(arg, key), o))
 		kvs_report_fail(r, -ENOMEM, "%s", strerror(ENOMEM));
-		return;
-	}
-	for (i = 0; (n = kvs_service_devices(r->d->svc, i, v,
-					     KVS_VERBS_DEVS_MAX, &node)) >= 0;
-	     i++)
-		for (k = 0; k < n; k++)
-			if (!kvs_report_rdma_line(r, node, &v[k]))
-				break;
-	free(v);
+	return !r->ret;
 }
 
 static void kvs_report_topo(struct kvs_report *r)
 {
 	size_t i, n = kvs_topology_node_count(r->d->topo);
 	json_t *devices = json_object();
+	json_t *grants = json_object();
 	struct kvs_snapshot *s = NULL;
 
-	if (!devices || kvs_daemon_snapshot(r->d, &s) ||
+	if (!devices || !grants || kvs_daemon_snapshot(r->d, &s) ||
 	    kvs_topology_each_nic(r->d->topo, kvs_report_device, devices))
 		kvs_report_fail(r, -ENOMEM, "%s", strerror(ENOMEM));
+	if (!r->ret && r->d->svc)
+		kvs_report_each_device(r, kvs_report_grants, grants);
 	for (i = 0; i < n && !r->ret; i++) {
 		const struct kvs_topology_node *node =
 			kvs_topology_node_at(r->d->topo, i);
@@ -284,20 +317,24 @@ static void kvs_report_topo(struct kvs_report *r)
 			if (CPU_ISSET(cpu, &node->cpus))
 				json_array_append_new(cpus, json_integer(cpu));
 		kvs_report_line(
-			r, json_pack("{s:i, s:o, s:b, s:b, s:b, s:b, s:b, s:i, "
-				     "s:o, s:o}",
-				     "node", node->os_index, "bytes",
-				     kvs_json_u64(node->bytes), "allowed",
-				     node->allowed, "eligible",
-				     kvs_topology_node_eligible(node), "pool",
-				     kvs_report_has_pool(s, node->os_index),
-				     "gpu_memory", node->gpu_memory, "has_cpus",
-				     node->has_cpus, "cpu_node", node->cpu_node,
-				     "cpus", cpus, "devices",
-				     kvs_report_devices_of(devices,
-							   node->os_index)));
+			r,
+			json_pack(
+				"{s:i, s:o, s:b, s:b, s:b, s:b, s:b, s:i, "
+				"s:o, s:o, s:o}",
+				"node", node->os_index, "bytes",
+				kvs_json_u64(node->bytes), "allowed",
+				node->allowed, "eligible",
+				kvs_topology_node_eligible(node), "pool",
+				kvs_report_has_pool(s, node->os_index),
+				"gpu_memory", node->gpu_memory, "has_cpus",
+				node->has_cpus, "cpu_node", node->cpu_node,
+				"cpus", cpus, "devices",
+				kvs_report_devices_of(devices, node->os_index),
+				"rdma",
+				kvs_report_devices_of(grants, node->os_index)));
 	}
 	json_decref(devices);
+	json_decref(grants);
 	free(s);
 }
 

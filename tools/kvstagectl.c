@@ -185,6 +185,20 @@ static const struct kvs_ctl_column kvs_ctl_rdma[] = {
 	{ 0 },
 };
 
+/* How each device of a node lets writers in, and why so. */
+static const struct kvs_ctl_column kvs_ctl_grants[] = {
+	{ "pool_node", "pool", KVS_CTL_PLAIN },
+	{ "device", "<device", KVS_CTL_PLAIN },
+	{ "used", "used", KVS_CTL_PLAIN },
+	{ "grant", "<grants", KVS_CTL_PLAIN },
+	{ "window", "<window", KVS_CTL_PLAIN },
+	{ "mr", "<mr", KVS_CTL_PLAIN },
+	{ "qp", "<qp", KVS_CTL_PLAIN },
+	{ "why", "<why", KVS_CTL_PLAIN },
+	{ "trial", "<trial", KVS_CTL_PLAIN },
+	{ 0 },
+};
+
 static const struct kvs_ctl_column kvs_ctl_settings[] = {
 	{ "setting", "<setting", KVS_CTL_PLAIN },
 	{ "value", "<value", KVS_CTL_PLAIN },
@@ -487,6 +501,7 @@ static int kvs_ctl_table(const struct kvs_ctl_column *c, struct kvs_table **ret)
 struct kvs_ctl_answer {
 	const struct kvs_ctl_args *args;
 	struct kvs_table *table;
+	struct kvs_table *grants; /* topo: the second one */
 	json_t *collect; /* instead of printing; or NULL */
 	unsigned int n; /* objects */
 	bool over; /* the outcome was there */
@@ -544,10 +559,27 @@ static int kvs_ctl_json(const struct kvs_ctl_answer *a, const char *line,
 	return 0;
 }
 
+static int kvs_ctl_row(struct kvs_table **t, const struct kvs_ctl_column *c,
+		       const json_t *o)
+{
+	char buf[512];
+	int ret;
+
+	if (!*t) {
+		ret = kvs_ctl_table(c, t);
+		if (ret)
+			return ret;
+	}
+	for (; c->key; c++)
+		kvs_table_cell(*t, "%s", kvs_ctl_cell(o, c, buf, sizeof(buf)));
+	return 0;
+}
+
 static int kvs_ctl_object(struct kvs_ctl_answer *a, const char *line, json_t *o)
 {
 	const struct kvs_ctl_column *c = a->args->command->columns;
-	char buf[512];
+	const json_t *each;
+	size_t i;
 	int ret;
 
 	if (json_object_get(o, "ok")) {
@@ -573,15 +605,12 @@ static int kvs_ctl_object(struct kvs_ctl_answer *a, const char *line, json_t *o)
 		kvs_ctl_print_record(o, c);
 		return 0;
 	}
-	if (!a->table) {
-		ret = kvs_ctl_table(c, &a->table);
-		if (ret)
-			return ret;
-	}
-	for (; c->key; c++)
-		kvs_table_cell(a->table, "%s",
-			       kvs_ctl_cell(o, c, buf, sizeof(buf)));
-	return 0;
+	ret = kvs_ctl_row(&a->table, c, o);
+	each = c == kvs_ctl_topo ? json_object_get(o, "rdma") : NULL;
+	for (i = 0; i < json_array_size(each) && !ret; i++)
+		ret = kvs_ctl_row(&a->grants, kvs_ctl_grants,
+				  json_array_get(each, i));
+	return ret;
 }
 
 static int kvs_ctl_receive(FILE *f, struct kvs_ctl_answer *a)
@@ -604,7 +633,12 @@ static int kvs_ctl_receive(FILE *f, struct kvs_ctl_answer *a)
 		ret = kvs_table_print(a->table, stdout);
 	else if (!ret && !a->n && !a->status && !a->args->json && !a->collect)
 		printf("%s\n", a->args->command->none);
+	if (!ret && a->grants) {
+		putchar('\n');
+		ret = kvs_table_print(a->grants, stdout);
+	}
 	kvs_table_destroy(a->table);
+	kvs_table_destroy(a->grants);
 	return ret;
 }
 
@@ -731,7 +765,8 @@ int main(int argc, char **argv)
 		"pools     memory by state\n"
 		"cache     what is kept of finished rooms, and of what use\n"
 		"evict     let all of that go that is not in use\n"
-		"topo      NUMA nodes as the daemon sees them\n"
+		"topo      NUMA nodes as the daemon sees them; how each verbs "
+		"device grants\n"
 		"rdma      verbs devices, which are used and how grants end\n"
 		"settings  values in force\n"
 		"abort     end a room, as its engine would\n"

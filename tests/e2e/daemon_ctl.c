@@ -148,6 +148,8 @@ static void topo_and_settings(void **state)
 	assert_true(json_array_size(all) > 0);
 	assert_true(
 		json_is_array(json_object_get(json_array_get(all, 0), "cpus")));
+	assert_true(
+		json_is_array(json_object_get(json_array_get(all, 0), "rdma")));
 	json_decref(all);
 	all = ask("settings");
 	json_array_foreach(all, i, o)

@@ -136,6 +136,10 @@ grep -q 'verbs: rxe0 port 1, RoCE v2, GID index 1' "$dir/daemon" || {
 "$tools/kvstagectl" --socket "$dir/ctl" --json rdma >"$dir/rdma"
 grep -q '"device":"rxe0","used":true,"driver":"rxe".*"grant":"mr","proof":"ibv_dereg_mr' \
 	"$dir/rdma" || fail "kvstagectl rdma: $(cat "$dir/rdma")"
+"$tools/kvstagectl" --socket "$dir/ctl" topo | sed -n '/device.*grants/,$p' |
+	tee "$dir/topo"
+grep -q ' rxe0  *yes  *mr  *not tried  *passed  *not tried  *auto: as is known of rxe ' \
+	"$dir/topo" || fail "kvstagectl topo"
 transfer "over verbs" --
 grep -q '"completed":4,' "$dir/engine" || fail "not all rooms completed"
 scrape >"$dir/metrics"

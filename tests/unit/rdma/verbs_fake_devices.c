@@ -74,7 +74,69 @@ static void by_driver(void **state)
 						      ? "LOCAL_INV completed"
 						      : "ibv_dereg_mr"));
 		assert_true(info[0].used);
+		assert_non_null(strstr(info[0].why, "auto: "));
+		assert_non_null(strstr(info[0].why, info[0].driver));
 	}
+}
+
+static void says(const char *window, const char *mr, const char *qp)
+{
+	static const enum kvs_verbs_grant_kind kinds[] = {
+		KVS_VERBS_GRANT_WINDOW,
+		KVS_VERBS_GRANT_MR,
+		KVS_VERBS_GRANT_QP,
+	};
+	const char *const want[] = { window, mr, qp };
+	unsigned int i;
+
+	for (i = 0; i < 3; i++)
+		if (strncmp(info[0].kind[kinds[i]], want[i], strlen(want[i])))
+			fail_msg("%s: %s, not %s",
+				 kvs_verbs_grant_name[kinds[i]],
+				 info[0].kind[kinds[i]], want[i]);
+}
+
+/* Which kinds there are, which was taken, by what trial and why. */
+static void kinds_are_told(void **state)
+{
+	struct fv_spec s = { .name = "x0", .driver = "mlx5_core" };
+	struct kvs_verbs_opts v = { .node = -1, .gid_index = -1 };
+
+	(void)state;
+	assert_int_equal(look(&s, 1, &v), 0);
+	says("passed", "not tried", "not tried");
+	assert_string_equal(info[0].why, "auto: as is known of mlx5_core");
+	assert_non_null(strstr(info[0].trial, "invalidated"));
+	/* another than would be best: why not that one */
+	s.windows = '-';
+	assert_int_equal(look(&s, 1, &v), 0);
+	says("none", "passed", "not tried");
+	assert_non_null(strstr(info[0].why, "it has no windows"));
+	assert_non_null(strstr(info[0].trial, "registration"));
+	s.windows = 'B';
+	s.model = FV_RXE;
+	assert_int_equal(look(&s, 1, &v), 0);
+	says("failed: windows are not held", "passed", "not tried");
+	assert_non_null(strstr(info[0].why, "bounds"));
+	/* as it is set, whatever was found */
+	v.grant = KVS_VERBS_GRANT_WINDOW;
+	assert_int_equal(look(&s, 1, &v), 0);
+	says("failed: windows are not held", "not tried", "not tried");
+	assert_non_null(strstr(info[0].why, "rdma.grant = window, although"));
+	v.grant = KVS_VERBS_GRANT_QP;
+	assert_int_equal(look(&s, 1, &v), 0);
+	says("not tried", "not tried", "passed");
+	assert_string_equal(info[0].why, "rdma.grant = qp");
+	assert_non_null(strstr(info[0].trial, "destroyed"));
+	/* nobody is let in */
+	v.no_grants = true;
+	assert_int_equal(look(&s, 1, &v), 0);
+	says("not tried", "not tried", "not tried");
+	assert_string_equal(info[0].why, "-");
+	/* one that is not used, and one that cannot be */
+	v.no_grants = false;
+	s.driver = "efa";
+	assert_int_equal(look(&s, 1, &v), -ENODEV);
 }
 
 /* What a driver promises is tried; what does not hold is not used. */
@@ -436,6 +498,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(by_driver),
+		cmocka_unit_test(kinds_are_told),
 		cmocka_unit_test(windows_are_tried),
 		cmocka_unit_test(which_are_used),
 		cmocka_unit_test(port_and_address),
