@@ -274,7 +274,7 @@ int kvs_settings_print(const struct kvs_settings *s, FILE *f)
 		kvs_setting_value(s, i, value, sizeof(value));
 		fprintf(f, "%s =%s%s\n", info->key, *value ? " " : "", value);
 	}
-	return fflush(f) || ferror(f) ? -EIO : 0;
+	return ferror(f) ? -EIO : 0;
 }
 
 int kvs_settings_reload(struct kvs_settings *s, const struct kvs_settings *from,

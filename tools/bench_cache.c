@@ -23,6 +23,7 @@
 #include "tools/bench.h"
 #include "tools/cache_bounds.h"
 #include "tools/cache_replay.h"
+#include "tools/output.h"
 #include "tools/table.h"
 
 #define EXIT_USAGE 2
@@ -128,7 +129,7 @@ static void show_json(const struct cache_args *a, const struct replayed *p,
 	       p->block_bytes * p->stream.unique,
 	       p->trace.tokens * p->token_bytes,
 	       m->prefix_tokens * p->token_bytes, m->memory);
-	(void)fflush(stdout);
+	(void)kvs_output_flush();
 }
 
 static void show_row(struct kvs_table *t, const struct replayed *p,

@@ -18,6 +18,7 @@
 #include "tools/bench.h"
 #include "tools/bench_disk.h"
 #include "tools/median.h"
+#include "tools/output.h"
 #include "tools/table.h"
 
 #define EXIT_CANNOT 77
@@ -126,7 +127,7 @@ static void show(struct bench *b, bool read)
 	       bench_disk_ours_direct(b->ours) ? "true" : "false",
 	       bench_disk_ours_fixed(b->ours) ? "true" : "false",
 	       kvs_durability_name[b->a.durability]);
-	(void)fflush(stdout);
+	(void)kvs_output_flush();
 }
 
 /* ---- command line ---- */

@@ -16,6 +16,7 @@
 #include "pipeline/presets.h"
 #include "tools/bench.h"
 #include "tools/bench_copy.h"
+#include "tools/output.h"
 
 #define LIST_MAX 16
 #define SEGMENT (1ULL << 30)
@@ -68,7 +69,7 @@ static void show(struct args *a, const char *what, uint64_t item_len,
 		       item_len, pages, r->gbps, r->baseline_gbps,
 		       r->ops_per_gib, r->ratio, info.batch_min,
 		       info.measured ? "true" : "false", a->b.repeats);
-		(void)fflush(stdout);
+		(void)kvs_output_flush();
 		return;
 	}
 	kvs_table_cell(a->b.table, "%s", a->b.name);

@@ -23,6 +23,7 @@
 #include "pinned/region.h"
 #include "tools/bench.h"
 #include "tools/hugepages.h"
+#include "tools/output.h"
 #include "tools/table.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -258,7 +259,7 @@ static void show(const struct bench *b, uint64_t page_size, double ours,
 		       "\"repeats\": %" PRIu64 "}\n",
 		       page_size, ours, base, ratio, create, b->args.size,
 		       b->node, b->threads, b->args.repeats);
-		(void)fflush(stdout);
+		(void)kvs_output_flush();
 		return;
 	}
 	kvs_table_cell(b->table, "%s", kvs_page_size_name(page_size, name));

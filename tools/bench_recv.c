@@ -31,6 +31,7 @@
 #include "pipeline/canary.h"
 #include "tools/bench.h"
 #include "tools/median.h"
+#include "tools/output.h"
 #include "tools/table.h"
 
 #define EXIT_CANNOT 77
@@ -301,7 +302,7 @@ static void show_json(const struct bench *b, uint64_t size,
 	       ", \"canary_share\": %.6f}\n",
 	       canary_item(b, size), m->canary.items, m->canary.bytes,
 	       m->canary.write_ns, m->canary.scan_ns, m->canary_share);
-	(void)fflush(stdout);
+	(void)kvs_output_flush();
 }
 
 static void show_messages(const struct bench *b, uint64_t size,

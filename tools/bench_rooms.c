@@ -30,6 +30,7 @@
 #include "tools/bench.h"
 #include "tools/count_syscalls.h"
 #include "tools/median.h"
+#include "tools/output.h"
 #include "tools/table.h"
 
 #define EXIT_USAGE 2
@@ -430,7 +431,7 @@ static void show(struct kvs_table *t, const struct bench *b,
 		       b->live, m->cpu_us, m->poll_us, m->syscalls, m->rooms,
 		       m->wall_us, m->poll_us * 1000 / b->live,
 		       b->heap / b->live);
-		(void)fflush(stdout);
+		(void)kvs_output_flush();
 		return;
 	}
 	kvs_table_cell(t, "%" PRIu32, b->live);

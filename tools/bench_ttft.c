@@ -15,6 +15,7 @@
 #include "lib/units.h"
 #include "tools/bench.h"
 #include "tools/bench_ttft.h"
+#include "tools/output.h"
 #include "tools/progress.h"
 
 #define RUNS_MAX (TTFT_ABORTS_MAX * (TTFT_MODES + 2))
@@ -217,9 +218,30 @@ static int no_latencies(const struct ttft_set *s)
 	return interrupted ? 0 : r;
 }
 
-static int report(const struct ttft_args *a, const struct ttft_set *s)
+static int show(const struct ttft_args *a, const struct ttft_set *s)
 {
 	int r;
+
+	r = a->json ? ttft_print_json(s, stdout) : ttft_print_table(s, stdout);
+	if (kvs_output_flush())
+		r = r ? r : -EIO; /* exit() tells */
+	else if (r)
+		fprintf(stderr, "ttft: %s\n", strerror(-r));
+	return r;
+}
+
+static int keep(const struct ttft_args *a, const struct ttft_set *s)
+{
+	int r = a->out ? ttft_write_dir(s, a->out) : 0;
+
+	if (r)
+		fprintf(stderr, "ttft: --out %s: %s\n", a->out, strerror(-r));
+	return r;
+}
+
+static int report(const struct ttft_args *a, const struct ttft_set *s)
+{
+	int r, kept;
 
 	for (size_t k = 0; k < s->n; k++)
 		if (atomic_load(&s->run[k]->state) < 0)
@@ -229,15 +251,11 @@ static int report(const struct ttft_args *a, const struct ttft_set *s)
 	if (interrupted)
 		fprintf(stderr, "ttft: interrupted; what follows is of the "
 				"requests that were over by then\n");
-	r = a->json ? ttft_print_json(s, stdout) : ttft_print_table(s, stdout);
-	if (r)
-		fprintf(stderr, "ttft: %s\n", strerror(-r));
-	if (!r && a->out) {
-		r = ttft_write_dir(s, a->out);
-		if (r)
-			fprintf(stderr, "ttft: --out %s: %s\n", a->out,
-				strerror(-r));
-	}
+	r = show(a, s);
+	/* whatever became of the other */
+	kept = keep(a, s);
+	if (!r)
+		r = kept;
 	for (size_t k = 0; k < s->n && !r; k++)
 		r = atomic_load(&s->run[k]->state) < 0 ? -EIO : 0;
 	return r ? r : no_latencies(s);

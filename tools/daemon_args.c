@@ -207,14 +207,14 @@ static error_t kvs_daemon_arg(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KVS_KEY_HELP:
 		kvs_help(state->root_argp->options);
-		exit(fflush(stdout) || ferror(stdout) ? 1 : 0);
+		exit(0);
 	case KVS_KEY_USAGE:
 		argp_state_help(state, stdout,
 				ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK);
 		return 0;
 	case KVS_KEY_VERSION:
 		printf("kvstaged " KVS_VERSION "\n");
-		exit(fflush(stdout) || ferror(stdout) ? 1 : 0);
+		exit(0);
 	case ARGP_KEY_ARG:
 		argp_error(state, "unexpected argument \"%s\"", arg);
 		return EINVAL;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tools/bench.h"
+#include "tools/output.h"
 
 #define EXIT_USAGE 2
 
@@ -63,6 +64,7 @@ int main(int argc, char **argv)
 	char name[64];
 	int first = 0;
 
+	kvs_output_watch("kvstage-bench");
 	argp_program_version = "kvstage-bench " KVS_VERSION;
 	argp_err_exit_status = EXIT_USAGE;
 	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &first);

@@ -16,6 +16,7 @@
 #include "lib/units.h"
 #include "tools/engine_kv.h"
 #include "tools/engine_replay.h"
+#include "tools/output.h"
 #include "tools/scrape.h"
 #include "tools/table.h"
 #include "tools/workload.h"
@@ -366,8 +367,6 @@ static int engine_run(const struct engine_args *a, const struct kvs_workload *w,
 		fprintf(stderr, "kvstage-engine: no metrics from %s\n",
 			a->metrics);
 	ret = a->json ? report_json(w, &r, &d) : report_table(w, &r, &d);
-	if (fflush(stdout))
-		ret = -EIO;
 	free(r.ttft);
 	if (r.stopped || r.wrong_bytes || kvs_replay_errors(&r))
 		ret = 1;
@@ -433,6 +432,7 @@ int main(int argc, char **argv)
 	};
 	struct engine_args a = { .concurrency = CONCURRENCY_DEFAULT };
 
+	kvs_output_watch("kvstage-engine");
 	argp_program_version = "kvstage-engine " KVS_VERSION;
 	argp_err_exit_status = 2;
 	if (argp_parse(&argp, argc, argv, 0, NULL, &a))

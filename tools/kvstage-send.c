@@ -19,6 +19,7 @@
 #include "lib/units.h"
 #include "pipeline/room.h"
 #include "rdma/addr.h"
+#include "tools/output.h"
 #include "tools/send_run.h"
 
 #define KVS_SEND_TIME_MAX (24 * 3600 * KVS_NSEC_PER_SEC)
@@ -280,6 +281,7 @@ static void print_json(json_t *j)
 		return;
 	json_dumpf(j, stdout, JSON_COMPACT);
 	putchar('\n');
+	(void)kvs_output_flush();
 	json_decref(j);
 }
 
@@ -342,6 +344,7 @@ int main(int argc, char **argv)
 	char err[1024];
 	int ret;
 
+	kvs_output_watch("kvstage-send");
 	argp_program_version = "kvstage-send " KVS_VERSION;
 	argp_err_exit_status = 2;
 	kvs_log_init("kvstage-send");
@@ -360,8 +363,6 @@ int main(int argc, char **argv)
 	else
 		report(&a, &res);
 	kvs_workload_close(&w);
-	if (fflush(stdout) || ferror(stdout))
-		return 1;
 	if (ret == -ERANGE)
 		return 2;
 	if (ret)

@@ -10,6 +10,7 @@
 #include "lib/random.h"
 #include "lib/rule.h"
 #include "lib/units.h"
+#include "tools/output.h"
 #include "tools/sim/batch.h"
 
 #define EXIT_USAGE 2
@@ -130,6 +131,7 @@ int main(int argc, char **argv)
 		.jobs = (unsigned int)sysconf(_SC_NPROCESSORS_ONLN),
 	};
 
+	kvs_output_watch("kvstage-sim");
 	argp_program_version = "kvstage-sim " KVS_VERSION;
 	argp_err_exit_status = EXIT_USAGE;
 	argp_parse(&argp, argc, argv, 0, NULL, &b);

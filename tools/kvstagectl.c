@@ -26,6 +26,7 @@
 #include "pipeline/auth_key.h"
 #include "pipeline/settings.h"
 #include "tools/ctl_selftest.h"
+#include "tools/output.h"
 #include "tools/selftest.h"
 #include "tools/table.h"
 
@@ -692,7 +693,7 @@ static int kvs_ctl_run(const struct kvs_ctl_args *args, json_t *collect)
 		ret = kvs_ctl_receive(f, &answer);
 	(void)fclose(f);
 	if (ret && ferror(stdout))
-		return 1; /* main() tells */
+		return 1; /* exit() tells */
 	if (ret) {
 		kvs_ctl_no_answer(args->socket, args->seconds, ret, text,
 				  sizeof(text));
@@ -795,6 +796,7 @@ int main(int argc, char **argv)
 	};
 	int ret;
 
+	kvs_output_watch("kvstagectl");
 	argp_program_version = "kvstagectl " KVS_VERSION;
 	argp_err_exit_status = 2;
 	ret = argp_parse(&argp, argc, argv, 0, NULL, &args);
@@ -812,14 +814,5 @@ int main(int argc, char **argv)
 		ret = kvs_ctl_genkey(&args);
 	else
 		ret = kvs_ctl_run(&args, NULL);
-	if (fflush(stdout)) {
-		fprintf(stderr, "kvstagectl: cannot write the output: %s\n",
-			strerror(errno));
-		return 1;
-	}
-	if (ferror(stdout)) {
-		fprintf(stderr, "kvstagectl: cannot write the output\n");
-		return 1;
-	}
 	return ret;
 }

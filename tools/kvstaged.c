@@ -21,6 +21,7 @@
 #include "tools/daemon.h"
 #include "tools/daemon_accept.h"
 #include "tools/notify.h"
+#include "tools/output.h"
 
 /* a cancelled start ends within this, or is ended */
 #define KVS_CANCEL_SECONDS 4
@@ -620,6 +621,7 @@ int main(int argc, char **argv)
 	char err[1024];
 	int ret;
 
+	kvs_output_watch("kvstaged");
 	/* nothing we make is for others */
 	umask(0077);
 	if (signal(SIGPIPE, SIG_IGN) == SIG_ERR)
@@ -638,7 +640,7 @@ int main(int argc, char **argv)
 		ret = kvs_settings_print(&settings, stdout) ? 1 : 0;
 	} else if (args.check) {
 		printf("the settings are good\n");
-		ret = fflush(stdout) ? 1 : 0;
+		ret = 0;
 	} else {
 		kvs_log_set_level((enum kvs_log_level)kvs_log_level_parse(
 			settings.log_level));

@@ -201,7 +201,7 @@ int plan_print_json(const struct plan *p, FILE *out)
 	    !json_object_set_new(j, "notes", json_notes(p)))
 		text = json_dumps(j, JSON_COMPACT | JSON_PRESERVE_ORDER);
 	if (text)
-		r = fprintf(out, "%s\n", text) < 0 || fflush(out) ? -EIO : 0;
+		r = fprintf(out, "%s\n", text) < 0 ? -EIO : 0;
 	free(text);
 	json_decref(load);
 	json_decref(use);

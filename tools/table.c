@@ -114,7 +114,7 @@ int kvs_table_print(const struct kvs_table *t, FILE *out)
 
 		if (fprintf(out, "%*s%s", t->left[col] ? -width : width,
 			    t->cell[i], last ? "\n" : "  ") < 0)
-			return -EIO;
+			return errno ? -errno : -EIO;
 	}
 	return 0;
 }

@@ -34,7 +34,8 @@ void kvs_table_destroy(struct kvs_table *t);
 void kvs_table_cell(struct kvs_table *t, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* Heads and rows, the last as far as it goes. 0, -ENOMEM, -EIO. */
+/* Heads and rows, the last as far as it goes. 0; -ENOMEM; why it could not be
+ * written. */
 int kvs_table_print(const struct kvs_table *t, FILE *out);
 
 #endif /* KVS_TOOLS_TABLE_H */

@@ -257,10 +257,6 @@ int kvs_sim_batch(const struct kvs_sim_batch *b)
 		       (unsigned long long)b->first,
 		       (unsigned long long)b->last, (unsigned long long)done,
 		       (unsigned long long)failed, rate);
-	if (fflush(stdout) || ferror(stdout)) {
-		perror("kvstage-sim: standard output");
-		return 1;
-	}
 	return failed || (missing && n >= BATCH_FULL);
 }
 

@@ -158,7 +158,7 @@ int ttft_print_json(const struct ttft_set *s, FILE *out)
 	for (size_t k = 0; k < s->n && !r; k++)
 		if (ttft_begun(s->run[k]))
 			r = print_one(s, k, out);
-	return fflush(out) && !r ? -EIO : r;
+	return !r && ferror(out) ? -EIO : r;
 }
 
 static void cell_bytes(struct kvs_table *t, double bytes)
