@@ -10,6 +10,7 @@
 #include "lib/crc32c.h"
 #include "lib/log.h"
 #include "lib/rule.h"
+#include "pipeline/cache_internal.h"
 #include "pipeline/layout.h"
 #include "pipeline/room_internal.h"
 #include "pipeline/worker.h"
@@ -22,7 +23,7 @@ static const char *const label = "kvstage layout 1";
 
 /* ---- units ------------------------------------------------------------ */
 
-static void cached_free(struct kvs_cached *c)
+void kvs_cached_free(struct kvs_cached *c)
 {
 	free(c->runs);
 	free(c->crc);
@@ -40,8 +41,9 @@ static void cached_over(struct kvs_drain *d)
 	kvs_pool_release(&c->ext, d);
 	w->released = true;
 	kvs_drain_fini(d);
-	cached_free(c);
-	KVS_ASSERT(!kvs_index_gone(w->cache.ix, unit));
+	kvs_cached_free(c);
+	/* one that never was in the index is not missed there */
+	KVS_ASSERT(!unit || !kvs_index_gone(w->cache.ix, unit));
 }
 
 /* Nobody finds or reads it any more. */
@@ -63,13 +65,14 @@ static const struct kvs_index_ops index_ops = {
 	.victim = cache_victim,
 };
 
-static int cached_new(struct kvs_room *r, uint32_t e, uint32_t block_pages,
-		      uint32_t n_blocks, struct kvs_cached **ret)
+int kvs_cached_new(struct kvs_worker *w, uint64_t generation,
+		   const struct kvs_geometry *g, uint32_t e,
+		   uint32_t block_pages, uint32_t n_blocks,
+		   struct kvs_cached **ret)
 {
-	const struct kvs_layout *l = r->geo.layout;
-	struct kvs_worker *w = r->w;
+	const struct kvs_layout *l = g->layout;
 	const struct kvs_drain_opts d = {
-		.generation = r->generation,
+		.generation = generation,
 		.hold_timeout = w->set->hold_timeout,
 		.clock = w->clock,
 		.timers = &w->timers,
@@ -87,7 +90,7 @@ static int cached_new(struct kvs_room *r, uint32_t e, uint32_t block_pages,
 		goto out_free;
 	c->magic = CACHED_MAGIC;
 	c->w = w;
-	c->pages = kvs_geometry_pages(&r->geo, e);
+	c->pages = kvs_geometry_pages(g, e);
 	c->block_pages = block_pages;
 	c->n_blocks = n_blocks;
 	c->n_runs = l->n_buffers;
@@ -105,31 +108,30 @@ static int cached_new(struct kvs_room *r, uint32_t e, uint32_t block_pages,
 
 out_free:
 	if (c)
-		cached_free(c);
+		kvs_cached_free(c);
 	free(off);
 	return -ENOMEM;
 }
 
-/* Of the blocks of extent @e, is any not here yet? */
-static bool any_new(struct kvs_room *r, uint32_t first, uint32_t n)
+uint32_t kvs_cache_known(const struct kvs_worker *w, const struct kvs_key *keys,
+			 uint32_t n)
 {
-	const struct kvs_index *ix = r->w->cache.ix;
 	struct kvs_found f;
+	uint32_t i = 0;
 
-	for (uint32_t i = first; i < first + n; i++)
-		if (kvs_index_find(ix, KVS_TIER_HOST, &r->keys[i], &f))
-			return true;
-	return false;
+	while (i < n &&
+	       !kvs_index_find(w->cache.ix, KVS_TIER_HOST, &keys[i], &f))
+		i++;
+	return i;
 }
 
-static void put_blocks(struct kvs_worker *w, const struct kvs_room *r,
-		       struct kvs_cached *c, uint32_t first)
+void kvs_cached_put_blocks(struct kvs_cached *c, const struct kvs_key *keys)
 {
+	struct kvs_worker *w = c->w;
 	int ret;
 
 	for (uint32_t i = 0; i < c->n_blocks; i++) {
-		ret = kvs_index_put(w->cache.ix, c->unit, &r->keys[first + i],
-				    i);
+		ret = kvs_index_put(w->cache.ix, c->unit, &keys[i], i);
 		if (ret == -EEXIST)
 			w->cache.stats.duplicates++;
 		else if (ret)
@@ -154,16 +156,16 @@ static void donate_one(struct kvs_room *r, uint32_t e)
 		n = r->n_keys - first;
 	if (!n)
 		return;
-	if (!any_new(r, first, n)) {
+	if (kvs_cache_known(w, r->keys + first, n) == n) {
 		w->cache.stats.duplicates += n;
 		return;
 	}
 	if (kvs_index_make_room(w->cache.ix, KVS_TIER_HOST, bytes) ||
-	    cached_new(r, e, r->block_pages, n, &c))
+	    kvs_cached_new(w, r->generation, &r->geo, e, r->block_pages, n, &c))
 		return;
 	if (kvs_index_add(w->cache.ix, KVS_TIER_HOST, bytes,
 			  (uint64_t)(uintptr_t)c, &c->unit)) {
-		cached_free(c);
+		kvs_cached_free(c);
 		return;
 	}
 	if (kvs_extents_split(&r->ext, e, &x)) {
@@ -176,7 +178,7 @@ static void donate_one(struct kvs_room *r, uint32_t e)
 	kvs_extents_set_state(&c->ext, KVS_EXTENT_CACHED);
 	kvs_list_add_tail(&w->cache.units, &c->node);
 	w->cache.stats.donated_bytes += bytes;
-	put_blocks(w, r, c, first);
+	kvs_cached_put_blocks(c, r->keys + first);
 	kvs_list_add_tail(&w->cache.sums, &c->sum_node);
 }
 
@@ -280,9 +282,8 @@ uint64_t kvs_cache_flush(struct kvs_worker *w)
 
 /* ---- sums ------------------------------------------------------------- */
 
-/* One run of a block; its bytes. @s->block is moved on after the last. */
-static uint64_t sum_run(const struct kvs_cached *c, uint32_t block,
-			struct kvs_cache_sum *s, uint32_t *ret_crc)
+uint64_t kvs_cached_sum_run(const struct kvs_cached *c, uint32_t block,
+			    struct kvs_cache_sum *s, uint32_t *ret_crc)
 {
 	const struct kvs_cached_run *run = &c->runs[s->run];
 	const unsigned char *base = kvs_extent_addr(&c->ext, 0);
@@ -310,7 +311,7 @@ static uint64_t sum_some(struct kvs_worker *w)
 	uint32_t block = s->block, crc;
 	uint64_t len;
 
-	len = sum_run(c, block, s, &crc);
+	len = kvs_cached_sum_run(c, block, s, &crc);
 	if (s->block == block)
 		return len;
 	c->crc[block] = crc;
@@ -356,7 +357,7 @@ static uint64_t check_some(struct kvs_worker *w)
 	const struct kvs_cached *c = cached_of(&p->v[i]);
 	uint64_t len;
 
-	len = sum_run(c, p->v[i].place, &p->sum, &crc);
+	len = kvs_cached_sum_run(c, p->v[i].place, &p->sum, &crc);
 	if (p->sum.block == i)
 		return len;
 	if (crc != c->crc[p->v[i].place]) {
@@ -411,7 +412,7 @@ static uint32_t prefix_pin(struct kvs_worker *w, const struct kvs_found *v,
 	return n && !kvs_index_pin_prefix(w->cache.ix, v, n) ? n : 0;
 }
 
-static struct kvs_key *keys_of(const struct kvs_worker_engine *e,
+struct kvs_key *kvs_cache_keys(const struct kvs_worker_engine *e,
 			       const uint8_t (*hashes)[16], uint32_t n)
 {
 	struct kvs_key *keys = malloc(n * sizeof(*keys));
@@ -436,7 +437,7 @@ void kvs_cache_prefix(struct kvs_worker *w, const struct kvs_worker_engine *e,
 		n = (uint32_t)((q->tokens - 1) / block);
 	if (!n)
 		return;
-	keys = keys_of(e, q->hashes, n);
+	keys = kvs_cache_keys(e, q->hashes, n);
 	p = malloc(sizeof(*p) + n * sizeof(p->v[0]));
 	if (!keys || !p)
 		goto out_free;
@@ -517,7 +518,7 @@ uint32_t kvs_cache_find(struct kvs_worker *w, const struct kvs_worker_engine *e,
 
 	if (!w->cache.ix || !e->cache.on || !n)
 		return 0;
-	keys = keys_of(e, hashes, n);
+	keys = kvs_cache_keys(e, hashes, n);
 	v = malloc(n * sizeof(*v));
 	if (keys && v)
 		found = (uint32_t)kvs_index_lookup(w->cache.ix, keys, n, v,
