@@ -77,16 +77,28 @@ static uint64_t now_ns(void)
 	return kvs_clock_now(&kvs_clock_real);
 }
 
+/* @retry_ms: when to ask again; 0: not known */
+static void tell_when(struct replay *r, uint64_t room, const char *what,
+		      unsigned int class, unsigned int retry_ms,
+		      const char *why)
+{
+	char again[48] = "";
+
+	if (r->told++ >= REPLAY_TOLD)
+		return;
+	if (retry_ms)
+		snprintf(again, sizeof(again), ", again in %u ms", retry_ms);
+	kvs_progress_clear(&r->progress);
+	fprintf(stderr, "room %llu %s (class %u%s): %s\n",
+		(unsigned long long)room, what, class, again, why);
+	if (r->told == REPLAY_TOLD)
+		fprintf(stderr, "further ones are only counted\n");
+}
+
 static void tell(struct replay *r, uint64_t room, const char *what,
 		 unsigned int class, const char *why)
 {
-	if (r->told++ >= REPLAY_TOLD)
-		return;
-	kvs_progress_clear(&r->progress);
-	fprintf(stderr, "room %llu %s (class %u): %s\n",
-		(unsigned long long)room, what, class, why);
-	if (r->told == REPLAY_TOLD)
-		fprintf(stderr, "further ones are only counted\n");
+	tell_when(r, room, what, class, 0, why);
 }
 
 static void mismatch(struct replay *r, const struct flight *f,
@@ -253,11 +265,13 @@ static void flight_failed(struct replay *r, struct flight *f)
 		break;
 	case EAGAIN:
 	case ETIME:
-		tell(r, f->room, "refused", why.http_class, why.text);
+		tell_when(r, f->room, "refused", why.http_class, why.retry_ms,
+			  why.text);
 		r->res.refused_503++;
 		break;
 	default:
-		tell(r, f->room, "failed", why.http_class, why.text);
+		tell_when(r, f->room, "failed", why.http_class, why.retry_ms,
+			  why.text);
 		r->res.failed++;
 	}
 	/* those that have not heard of it yet */

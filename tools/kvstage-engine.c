@@ -28,6 +28,7 @@ enum {
 	KEY_SOCKET = 0x100,
 	KEY_CONCURRENCY,
 	KEY_DEVICE_TOKENS,
+	KEY_MAX_CONTEXT,
 	KEY_COPY_RATE,
 	KEY_ABORT,
 	KEY_CHECK,
@@ -54,8 +55,11 @@ static const struct argp_option engine_options[] = {
 	{ "concurrency", KEY_CONCURRENCY, "N", 0,
 	  "Requests at a time (default 8)", 0 },
 	{ "device-tokens", KEY_DEVICE_TOKENS, "N", 0,
-	  "Tokens of the device KV pool (default: two of the longest request)",
+	  "Tokens of the device KV pool, and its capacity for the daemon "
+	  "(default: two of the longest request, and not said)",
 	  0 },
+	{ "max-context", KEY_MAX_CONTEXT, "TOKENS", 0,
+	  "Longest request, as the daemon is told (default: it is not)", 0 },
 	{ "copy-rate", KEY_COPY_RATE, "SIZE", 0,
 	  "Bytes a second of the soft device (default: as fast as memory)", 0 },
 	{ "abort", KEY_ABORT, "FRACTION", 0,
@@ -98,6 +102,15 @@ static error_t engine_parse(int key, char *arg, struct argp_state *state)
 				   "number from 1 to 2147483648",
 				   arg);
 		a->device_tokens = v;
+		a->w.capacity = v;
+		return 0;
+	case KEY_MAX_CONTEXT:
+		if (kvs_parse_u64(arg, &v) || !v || v > KVS_TOKENS_MAX)
+			argp_error(state,
+				   "--max-context: %s is not a number from 1 "
+				   "to %u",
+				   arg, KVS_TOKENS_MAX);
+		a->w.max_context = v;
 		return 0;
 	case KEY_COPY_RATE:
 		if (kvs_parse_size(arg, &a->copy_rate))
@@ -406,7 +419,7 @@ static int engine_open(const struct engine_args *a)
 	char err[1024]; /* a list of models fits */
 	int ret;
 
-	ret = kvs_workload_open(&a->w, a->device_tokens, &w, err, sizeof(err));
+	ret = kvs_workload_open(&a->w, &w, err, sizeof(err));
 	if (ret) {
 		fprintf(stderr, "kvstage-engine: %s\n", err);
 		return ret == -ENOENT || ret == -EINVAL ? 2 : 1;

@@ -39,6 +39,8 @@ enum {
 	KEY_STRIPE_MIN,
 	KEY_FILE,
 	KEY_POOL_SIZE,
+	KEY_KV_CAPACITY,
+	KEY_MAX_CONTEXT,
 	KEY_OPEN_TIMEOUT,
 	KEY_CONNECT_TIMEOUT,
 	KEY_MAX_BATCH_BYTES,
@@ -70,6 +72,12 @@ static const struct argp_option send_options[] = {
 	  "Send these bytes, over and over, instead of the pattern", 0 },
 	{ "pool-size", KEY_POOL_SIZE, "SIZE", 0,
 	  "Memory of source pages (default 256M)", 0 },
+	{ "kv-capacity", KEY_KV_CAPACITY, "TOKENS", 0,
+	  "Tokens that its KV pool holds, as the daemon is told (default: it "
+	  "is not)",
+	  0 },
+	{ "max-context", KEY_MAX_CONTEXT, "TOKENS", 0,
+	  "Longest request, likewise", 0 },
 	{ "open-timeout", KEY_OPEN_TIMEOUT, "TIME", 0,
 	  "How long a room waits for memory (default 60s)", 0 },
 	{ "connect-timeout", KEY_CONNECT_TIMEOUT, "TIME", 0,
@@ -190,6 +198,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case KEY_POOL_SIZE:
 		if (kvs_parse_size(arg, &a->run.pool) || !a->run.pool)
 			argp_error(state, "--pool-size: %s is not a size", arg);
+		return 0;
+	case KEY_KV_CAPACITY:
+		a->w.capacity =
+			number(state, "kv-capacity", arg, 1, 1ULL << 40);
+		return 0;
+	case KEY_MAX_CONTEXT:
+		a->w.max_context =
+			number(state, "max-context", arg, 1, KVS_TOKENS_MAX);
 		return 0;
 	case KEY_OPEN_TIMEOUT:
 		a->run.open_timeout = duration(state, "open-timeout", arg);
@@ -351,7 +367,7 @@ int main(int argc, char **argv)
 	if (argp_parse(&send_argp, argc, argv, 0, NULL, &a))
 		return 2;
 	send_json = a.json;
-	ret = kvs_workload_open(&a.w, 0, &w, err, sizeof(err));
+	ret = kvs_workload_open(&a.w, &w, err, sizeof(err));
 	if (ret) {
 		fprintf(stderr, "kvstage-send: %s\n", err);
 		return ret == -ENOENT || ret == -EINVAL ? 2 : 1;

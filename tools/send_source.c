@@ -93,7 +93,7 @@ int kvs_send_source_create(const struct kvs_workload *w, uint32_t rank,
 {
 	struct kvs_send_source *s = calloc(1, sizeof(*s));
 	int res = -ENOMEM;
-	uint64_t pages;
+	uint64_t pages, most;
 	uint32_t b;
 
 	snprintf(err, errlen, "no memory for the source pool");
@@ -122,6 +122,19 @@ int kvs_send_source_create(const struct kvs_workload *w, uint32_t rank,
 	}
 	if (pages > KVS_SOURCE_PAGES_MAX)
 		pages = KVS_SOURCE_PAGES_MAX;
+	/* a page beyond what was declared would be refused */
+	most = w->o.capacity / s->layout->page_size;
+	if (w->o.capacity && most < KVS_SOURCE_PAGES_MIN) {
+		snprintf(err, errlen,
+			 "--kv-capacity %llu: two pages of %u tokens are "
+			 "needed",
+			 (unsigned long long)w->o.capacity,
+			 s->layout->page_size);
+		res = -ERANGE;
+		goto out;
+	}
+	if (w->o.capacity && pages > most)
+		pages = most;
 	s->pages = (uint32_t)pages;
 	s->free = malloc(pages * sizeof(*s->free));
 	s->buffers = calloc(s->layout->n_buffers, sizeof(*s->buffers));

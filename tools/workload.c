@@ -210,7 +210,8 @@ static int workload_layout(const struct kvs_workload *w, uint32_t tp,
 		.page_size = page_size,
 		.aux_max = w->o.aux_len > KVS_WORKLOAD_AUX ? w->o.aux_len
 							   : KVS_WORKLOAD_AUX,
-		.capacity = w->capacity,
+		.capacity = w->o.capacity,
+		.max_context = w->o.max_context,
 	};
 
 	return kvs_preset_layout(w->o.model, &p, ret, err, errlen);
@@ -256,10 +257,10 @@ static int workload_layouts(struct kvs_workload *w, char *err, size_t errlen)
 	return 0;
 }
 
-int kvs_workload_open(const struct kvs_workload_opts *o, uint64_t capacity,
+int kvs_workload_open(const struct kvs_workload_opts *o,
 		      struct kvs_workload *ret, char *err, size_t errlen)
 {
-	struct kvs_workload w = { .o = *o, .capacity = capacity };
+	struct kvs_workload w = { .o = *o };
 	int res;
 
 	if (!w.o.model) {

@@ -51,6 +51,10 @@
  * @n_ranks: its ranks
  * @prefill_tp: ranks that its heads are divided between; divides @n_ranks
  * @prefill_page: tokens of its pages; 0: as the engine's
+ * @capacity: tokens of the caller's own KV pool, for its layout; 0: not said
+ * @max_context: tokens of the longest request that it accepts; 0: not said
+ *
+ * The last two differ between the two sides and are no options here.
  */
 struct kvs_workload_opts {
 	const char *trace;
@@ -68,6 +72,8 @@ struct kvs_workload_opts {
 	uint32_t n_ranks;
 	uint32_t prefill_tp;
 	uint32_t prefill_page;
+	uint64_t capacity;
+	uint64_t max_context;
 };
 
 struct kvs_workload {
@@ -76,7 +82,6 @@ struct kvs_workload {
 	struct kvs_layout *layout; /* decode rank 0 of tp */
 	struct kvs_layout *prefill; /* prefill tp_rank 0, all layers */
 	uint32_t n_layers; /* highest layer of it, plus 1 */
-	uint64_t capacity; /* tokens, for layouts; 0: not said */
 };
 
 /* argp child; its input is a struct kvs_workload_opts, which it fills with
@@ -88,13 +93,12 @@ void kvs_workload_defaults(struct kvs_workload_opts *o);
 /**
  * kvs_workload_open() - read or make the requests, and the layout
  * @o: options
- * @capacity: tokens of the caller's KV pool for the layout; 0: not said
  * @ret: for kvs_workload_close(); the strings of @o must outlive it
  * @err: message
  * @errlen: its size
  * Return: 0; -EINVAL, -ENOENT (model or trace), -ENODATA, -E2BIG, -ENOMEM.
  */
-int kvs_workload_open(const struct kvs_workload_opts *o, uint64_t capacity,
+int kvs_workload_open(const struct kvs_workload_opts *o,
 		      struct kvs_workload *ret, char *err, size_t errlen);
 void kvs_workload_close(struct kvs_workload *w);
 

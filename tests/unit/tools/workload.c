@@ -29,7 +29,7 @@ static struct kvs_workload make(const char *model, uint32_t n_ranks)
 	o.model = model;
 	o.n_ranks = n_ranks;
 	o.requests = 50;
-	if (kvs_workload_open(&o, 0, &w, err, sizeof(err)))
+	if (kvs_workload_open(&o, &w, err, sizeof(err)))
 		fail_msg("%s", err);
 	return w;
 }
@@ -141,17 +141,14 @@ static void test_what_cannot_be_opened(void **state)
 	(void)state;
 	kvs_workload_defaults(&o);
 	o.model = "no-such-model";
-	assert_int_equal(kvs_workload_open(&o, 0, &w, err, sizeof(err)),
-			 -ENOENT);
+	assert_int_equal(kvs_workload_open(&o, &w, err, sizeof(err)), -ENOENT);
 	assert_non_null(strstr(err, "tiny-mla"));
 	kvs_workload_defaults(&o);
 	o.trace = "/nonexistent/trace";
-	assert_int_equal(kvs_workload_open(&o, 0, &w, err, sizeof(err)),
-			 -ENOENT);
+	assert_int_equal(kvs_workload_open(&o, &w, err, sizeof(err)), -ENOENT);
 	kvs_workload_defaults(&o);
 	o.layers = 60000;
-	assert_int_equal(kvs_workload_open(&o, 0, &w, err, sizeof(err)),
-			 -EINVAL);
+	assert_int_equal(kvs_workload_open(&o, &w, err, sizeof(err)), -EINVAL);
 }
 
 int main(void)
