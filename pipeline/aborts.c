@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pipeline/aborts.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "lib/rng.h"
@@ -32,20 +33,27 @@ static bool mark(struct kvs_abort_ranks *r, uint32_t rank)
 }
 
 void kvs_aborts_add(struct kvs_aborts *a, uint64_t generation, int err,
-		    uint64_t now)
+		    const char *text, uint64_t now)
 {
-	a->v[place_of(generation)] = (struct kvs_abort_entry){
+	struct kvs_abort_entry *e = &a->v[place_of(generation)];
+
+	*e = (struct kvs_abort_entry){
 		.generation = generation,
 		.at = now,
 		.err = err,
 	};
+	snprintf(e->text, sizeof(e->text), "%s", text);
 }
 
-int kvs_aborts_err(const struct kvs_aborts *a, uint64_t generation)
+int kvs_aborts_err(const struct kvs_aborts *a, uint64_t generation,
+		   const char **ret_text)
 {
 	const struct kvs_abort_entry *e = &a->v[place_of(generation)];
+	bool known = generation && e->generation == generation;
 
-	return generation && e->generation == generation ? e->err : 0;
+	if (ret_text)
+		*ret_text = known ? e->text : "";
+	return known ? e->err : 0;
 }
 
 bool kvs_aborts_answer(struct kvs_aborts *a, uint64_t generation, uint32_t rank,

@@ -20,6 +20,7 @@
 #include "kvstage/layout.h"
 
 #define KVS_ABORTS 256 /* rooms remembered; a power of two */
+#define KVS_ABORT_TEXT 128 /* bytes, NUL included */
 
 /* A bit for each rank. */
 struct kvs_abort_ranks {
@@ -30,6 +31,7 @@ struct kvs_abort_entry {
 	uint64_t generation; /* 0: unused */
 	uint64_t at; /* ns */
 	int err; /* positive errno */
+	char text[KVS_ABORT_TEXT]; /* why, for who asks later */
 	struct kvs_abort_ranks answered;
 	struct kvs_abort_ranks late; /* a chunk of it ended after @at */
 };
@@ -38,11 +40,13 @@ struct kvs_aborts {
 	struct kvs_abort_entry v[KVS_ABORTS];
 };
 
-/* A room failed at @now with @err. */
+/* A room failed at @now with @err, for the reason @text. */
 void kvs_aborts_add(struct kvs_aborts *a, uint64_t generation, int err,
-		    uint64_t now);
-/* Positive errno it failed with; 0: not remembered. */
-int kvs_aborts_err(const struct kvs_aborts *a, uint64_t generation);
+		    const char *text, uint64_t now);
+/* Positive errno it failed with; 0: not remembered. @ret_text, if any: the
+ * reason, in @a until the next one is added; "" then. */
+int kvs_aborts_err(const struct kvs_aborts *a, uint64_t generation,
+		   const char **ret_text);
 /* @rank acknowledged, having had nothing outstanding: ns since the ABORT, for
  * the first time. False: no such sample. @rank below KVS_RANKS_MAX. */
 bool kvs_aborts_answer(struct kvs_aborts *a, uint64_t generation, uint32_t rank,

@@ -65,7 +65,7 @@ static bool has_nonce(const unsigned char nonce[16])
 
 /* The OPEN of an attempt that has failed may still be on its way. */
 static void remember_ended(struct kvs_front *f, const struct kvs_entry *e,
-			   int err)
+			   int err, const char *text)
 {
 	struct kvs_ended *n = &f->ended_ring[f->ended_next];
 
@@ -75,23 +75,26 @@ static void remember_ended(struct kvs_front *f, const struct kvs_entry *e,
 	n->room = e->room;
 	memcpy(n->nonce, e->nonce, sizeof(n->nonce));
 	n->err = err;
+	snprintf(n->text, sizeof(n->text), "%s", text);
 	/* Not remembered for want of memory: its OPEN waits, and expires. */
 	(void)kvs_u64map_add(&f->ended, n->room, n);
 	f->ended_next = (f->ended_next + 1) % f->ended_max;
 }
 
 int kvs_directory_ended(struct kvs_front *f, uint64_t room,
-			const unsigned char nonce[16])
+			const unsigned char nonce[16], char *text, size_t len)
 {
 	const struct kvs_ended *n = kvs_u64map_get(&f->ended, room);
 
 	if (!n || memcmp(n->nonce, nonce, sizeof(n->nonce)) != 0)
 		return 0;
+	snprintf(text, len, "this attempt has ended%s%s", *n->text ? ": " : "",
+		 n->text);
 	return n->err;
 }
 
 void kvs_directory_end(struct kvs_front *f, uint64_t room, uint64_t generation,
-		       int err)
+		       int err, const char *text)
 {
 	struct kvs_entry *e = kvs_u64map_get(&f->rooms, room);
 
@@ -99,7 +102,7 @@ void kvs_directory_end(struct kvs_front *f, uint64_t room, uint64_t generation,
 		return;
 	kvs_u64map_del(&f->rooms, room);
 	if (err && has_nonce(e->nonce))
-		remember_ended(f, e, err);
+		remember_ended(f, e, err, text);
 	kvs_host_put(e->host);
 	free(e);
 }

@@ -111,13 +111,14 @@ static void run_room_over(struct kvs_post *post, void *ctx)
 {
 	struct front_post *p = kvs_container_of(post, struct front_post, post);
 
-	kvs_directory_end(ctx, p->id, p->word, p->err);
+	kvs_directory_end(ctx, p->id, p->word, p->err, (const char *)p->bytes);
 	free(p);
 }
 
-static void up_room_over(void *arg, uint64_t room, uint64_t generation, int err)
+static void up_room_over(void *arg, uint64_t room, uint64_t generation, int err,
+			 const char *text)
 {
-	struct front_post *p = post_new(0, run_room_over);
+	struct front_post *p = post_new(KVS_ENDED_TEXT, run_room_over);
 	struct kvs_front *f = arg;
 
 	if (!p)
@@ -125,6 +126,7 @@ static void up_room_over(void *arg, uint64_t room, uint64_t generation, int err)
 	p->id = room;
 	p->word = generation;
 	p->err = err;
+	snprintf((char *)p->bytes, KVS_ENDED_TEXT, "%s", text);
 	kvs_mailbox_post(&f->mailbox, &p->post);
 }
 

@@ -58,11 +58,13 @@ struct kvs_entry {
 /* How many failed attempts are remembered, to answer their late OPENs, unless
  * the front is told otherwise. */
 #define KVS_ENDED_MAX 4096
+#define KVS_ENDED_TEXT 128 /* bytes, NUL included */
 
 struct kvs_ended {
 	uint64_t room; /* 0: unused */
 	unsigned char nonce[16];
 	int err;
+	char text[KVS_ENDED_TEXT];
 };
 
 enum kvs_session_state {
@@ -411,11 +413,11 @@ int kvs_directory_add(struct kvs_front *f, const struct kvs_room_request *q,
 struct kvs_entry *kvs_directory_get(struct kvs_front *f, uint64_t room);
 /* The id may be admitted again; only if it still means @generation. */
 void kvs_directory_end(struct kvs_front *f, uint64_t room, uint64_t generation,
-		       int err);
-/* Did this very attempt fail lately? Its positive errno, or 0. Without a
- * nonce an attempt cannot be told from the next one: 0. */
+		       int err, const char *text);
+/* Did this very attempt fail lately? Its positive errno with why, or 0.
+ * Without a nonce an attempt cannot be told from the next one: 0. */
 int kvs_directory_ended(struct kvs_front *f, uint64_t room,
-			const unsigned char nonce[16]);
+			const unsigned char nonce[16], char *text, size_t len);
 int kvs_park(struct kvs_session *s, const struct kvs_msg_open *m);
 void kvs_unpark(struct kvs_parked *p);
 /* The session's OPEN of the room is no more wanted. With a nonce the refusal

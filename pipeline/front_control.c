@@ -10,6 +10,7 @@
 static int control_open(struct kvs_session *s, const struct kvs_msg_open *m)
 {
 	const struct kvs_entry *e = kvs_directory_get(s->f, m->room);
+	char text[KVS_WIRE_TEXT];
 	int ret;
 
 	if (m->rank != s->rank) {
@@ -27,9 +28,9 @@ static int control_open(struct kvs_session *s, const struct kvs_msg_open *m)
 				   "the generation is that of another attempt");
 		return 0;
 	}
-	ret = kvs_directory_ended(s->f, m->room, m->nonce);
+	ret = kvs_directory_ended(s->f, m->room, m->nonce, text, sizeof(text));
 	if (ret) {
-		kvs_session_refuse(s, m, 0, ret, "this attempt has ended");
+		kvs_session_refuse(s, m, 0, ret, text);
 		return 0;
 	}
 	ret = kvs_park(s, m);

@@ -103,7 +103,8 @@ void kvs_front_engine_lost(struct kvs_front_engine *e, const char *why)
 			if (e->slots[i].generation && e->slots[i].room)
 				kvs_directory_end(e->f, e->slots[i].room,
 						  e->slots[i].generation,
-						  ECONNRESET);
+						  ECONNRESET,
+						  "the engine is gone");
 		engine_post_lost(e, false);
 		/* without the timer only a line of the log is missing */
 		(void)kvs_timer_set(&e->f->timers, &e->handshake,

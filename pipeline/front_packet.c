@@ -119,11 +119,9 @@ static int admit_group(struct kvs_front_engine *e,
 		return kvs_front_group_join(e, x, p, text, len);
 	/* For others of the group it may have ended; it must not begin anew
 	 * for this one alone. */
-	err = kvs_directory_ended(e->f, p->room, p->nonce);
-	if (err) {
-		snprintf(text, len, "this attempt has ended");
+	err = kvs_directory_ended(e->f, p->room, p->nonce, text, len);
+	if (err)
 		return -err;
-	}
 	return kvs_front_group_members(e, members, text, len);
 }
 
@@ -232,7 +230,8 @@ static void packet_admit(struct kvs_front_engine *e,
 		return;
 	}
 	if (!ret && kvs_node_admit(&f->nodes[node], &q)) {
-		kvs_directory_end(f, q.room, q.generation, EAGAIN);
+		kvs_directory_end(f, q.room, q.generation, EAGAIN,
+				  "out of memory");
 		ret = -ENOMEM;
 	}
 	if (ret) {
@@ -345,7 +344,7 @@ static void packet_room(struct kvs_front_engine *e, enum kvs_packet_type type,
 	if (type == KVS_PACKET_ABORT && e->slots[q.slot].room &&
 	    e->slots[q.slot].generation == q.generation)
 		kvs_directory_end(f, e->slots[q.slot].room, q.generation,
-				  ECANCELED);
+				  ECANCELED, "the engine aborted it");
 	if (kvs_node_packet(&f->nodes[node], e->number, type, &q))
 		kvs_front_engine_lost(e, "out of memory for its packet");
 }

@@ -256,11 +256,11 @@ static void node_to_engine(void *arg, uint32_t engine, uint32_t slot,
 }
 
 static void node_room_over(void *arg, uint64_t room, uint64_t generation,
-			   int err)
+			   int err, const char *text)
 {
 	struct kvs_node *n = arg;
 
-	n->up->room_over(n->up_arg, room, generation, err);
+	n->up->room_over(n->up_arg, room, generation, err, text);
 }
 
 /* The transport may finish a receive from inside the call that stops it, so

@@ -26,7 +26,7 @@ struct kvs_node_up {
 			  uint64_t word, const struct kvs_packet *p,
 			  size_t len);
 	void (*room_over)(void *arg, uint64_t room, uint64_t generation,
-			  int err);
+			  int err, const char *text);
 	void (*close_session)(void *arg, uint64_t session, int err,
 			      const char *why);
 	void (*engine_over)(void *arg, uint32_t engine);

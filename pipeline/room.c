@@ -711,8 +711,8 @@ int kvs_room_fail(struct kvs_room *r, enum kvs_room_cause cause, int err,
 		room_tell_abort(r, err, text);
 	if (!KVS_RULE(R2, ARM_FIRST))
 		room_arm(r);
-	kvs_worker_ended(r->w, r->generation, err);
-	r->w->o.out->room_over(r->w->o.arg, r->id, r->generation, err);
+	kvs_worker_ended(r->w, r->generation, err, text);
+	r->w->o.out->room_over(r->w->o.arg, r->id, r->generation, err, text);
 	kvs_room_tell_failed(r, err, text);
 	if (kvs_drain_is_over(&r->drain))
 		return 0;

@@ -153,7 +153,7 @@ static void room_done(struct kvs_room *r, struct kvs_room_member *last)
 	r->w->stats.rooms_done++;
 	r->w->stats.rooms_done_bytes += r->ext.bytes;
 	/* Before the word: who sees it may use the id again. */
-	r->w->o.out->room_over(r->w->o.arg, r->id, r->generation, 0);
+	r->w->o.out->room_over(r->w->o.arg, r->id, r->generation, 0, "");
 	kvs_room_tell_status(r);
 	kvs_party_leave(&last->copy, KVS_PROOF_COPY_EVENT);
 	kvs_drain_arm(&r->drain);

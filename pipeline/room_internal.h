@@ -94,7 +94,8 @@ void kvs_worker_tell_failed(struct kvs_worker *w, uint32_t engine,
 /* When memory for @bytes may be there, if it was memory that was missing. */
 uint32_t kvs_worker_retry(const struct kvs_worker *w, int err, uint64_t bytes);
 /* Remember why a room failed, for a moment. */
-void kvs_worker_ended(struct kvs_worker *w, uint64_t generation, int err);
+void kvs_worker_ended(struct kvs_worker *w, uint64_t generation, int err,
+		      const char *text);
 /* test.inject_flip: damage a READY room, to show that it is found. */
 void kvs_worker_inject(struct kvs_worker *w, struct kvs_room *r);
 

@@ -227,15 +227,21 @@ void kvs_worker_conn_lost(struct kvs_worker *w, uint64_t session, uint64_t conn,
 				      k->rank);
 }
 
-void kvs_worker_ended(struct kvs_worker *w, uint64_t generation, int err)
+void kvs_worker_ended(struct kvs_worker *w, uint64_t generation, int err,
+		      const char *text)
 {
-	kvs_aborts_add(&w->aborts, generation, err, kvs_clock_now(w->clock));
+	kvs_aborts_add(&w->aborts, generation, err, text,
+		       kvs_clock_now(w->clock));
 }
 
-static int worker_ended(const struct kvs_worker *w, uint64_t generation)
+/* Its positive errno, and a sentence. */
+static int worker_ended(const struct kvs_worker *w, uint64_t generation,
+			char *text, size_t len)
 {
-	int err = kvs_aborts_err(&w->aborts, generation);
+	const char *why;
+	int err = kvs_aborts_err(&w->aborts, generation, &why);
 
+	snprintf(text, len, "the room has ended%s%s", *why ? ": " : "", why);
 	return err ? err : ECANCELED;
 }
 
@@ -245,8 +251,8 @@ static void admit_refuse(struct kvs_worker *w, const struct kvs_room_request *q,
 	w->stats.admits[res]++;
 	kvs_log_info("room %llu refused (%s): %s", (unsigned long long)q->room,
 		     kvs_admit_result_name[res], text);
-	kvs_worker_ended(w, q->generation, err);
-	w->o.out->room_over(w->o.arg, q->room, q->generation, err);
+	kvs_worker_ended(w, q->generation, err, text);
+	w->o.out->room_over(w->o.arg, q->room, q->generation, err, text);
 	kvs_worker_tell_failed(w, q->engine, q->slot, q->generation, err,
 			       kvs_worker_retry(w, err, 0), text);
 }
@@ -388,8 +394,8 @@ void kvs_worker_open(struct kvs_worker *w, uint64_t session,
 	if (!s)
 		return; /* lost meanwhile */
 	if (!r || !kvs_room_live(r)) {
-		open_refuse(w, session, m, generation,
-			    worker_ended(w, generation), "the room has ended");
+		ret = worker_ended(w, generation, text, sizeof(text));
+		open_refuse(w, session, m, generation, ret, text);
 		return;
 	}
 	if (memcmp(r->nonce, none, sizeof(none)) != 0 &&
@@ -659,6 +665,7 @@ void kvs_worker_join(struct kvs_worker *w, uint64_t generation, uint32_t engine,
 {
 	struct kvs_room *r = kvs_u64map_get(&w->rooms, generation);
 	struct kvs_room_member *m = NULL;
+	char text[KVS_WIRE_TEXT];
 	int err;
 
 	if (r && kvs_room_live(r))
@@ -667,10 +674,9 @@ void kvs_worker_join(struct kvs_worker *w, uint64_t generation, uint32_t engine,
 		kvs_room_join(m, slot);
 		return;
 	}
-	err = worker_ended(w, generation);
+	err = worker_ended(w, generation, text, sizeof(text));
 	kvs_worker_tell_failed(w, engine, slot, generation, err,
-			       kvs_worker_retry(w, err, 0),
-			       "the room has ended");
+			       kvs_worker_retry(w, err, 0), text);
 }
 
 void kvs_worker_packet(struct kvs_worker *w, uint32_t engine,

@@ -52,7 +52,7 @@ struct kvs_receive {
  * @to_engine: queue packet @p (may be NULL) to the engine, then store @word
  *             in its status page at @slot
  * @room_over: the room id may be admitted again; @err: 0, or the positive
- *             errno it failed with
+ *             errno it failed with, with @text: why
  * @stop_receive: make the transport stop writing for @rx;
  *                kvs_worker_receive_end() follows, maybe before it returns
  *                to its caller's loop, never from inside this call
@@ -74,7 +74,7 @@ struct kvs_worker_out {
 			  uint64_t word, const struct kvs_packet *p,
 			  size_t len);
 	void (*room_over)(void *arg, uint64_t room, uint64_t generation,
-			  int err);
+			  int err, const char *text);
 	void (*stop_receive)(void *arg, struct kvs_receive *rx);
 	int (*grant_open)(void *arg, struct kvs_room_rank *k);
 	void (*grant_close)(void *arg, struct kvs_room_rank *k);

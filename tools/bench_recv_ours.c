@@ -110,8 +110,10 @@ static void up_to_engine(void *arg, uint32_t engine, uint32_t slot,
 	}
 }
 
-static void up_room_over(void *arg, uint64_t room, uint64_t generation, int err)
+static void up_room_over(void *arg, uint64_t room, uint64_t generation, int err,
+			 const char *text)
 {
+	(void)text;
 	const struct event e = {
 		.type = EVENT_OVER,
 		.room = room,

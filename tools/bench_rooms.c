@@ -104,13 +104,14 @@ static void out_to_engine(void *arg, uint32_t engine, uint32_t slot,
 }
 
 static void out_room_over(void *arg, uint64_t room, uint64_t generation,
-			  int err)
+			  int err, const char *text)
 {
-	(void)err;
 	struct bench *b = arg;
 
 	(void)room;
 	(void)generation;
+	(void)err;
+	(void)text;
 	b->done++;
 }
 

@@ -6,7 +6,8 @@
 # has the numbers of a published incident: a pool of 681,280 tokens under a
 # context of 1,048,576, be it the decode engine's, the prefill's or the daemon's
 # own. With capacity.check = warn the same is logged, and served. Whoever
-# declares nothing is served as well.
+# declares nothing is served as well. A room that would fit, but not now, is
+# refused as class 503 with when to ask again.
 
 set -u -o pipefail
 build=${1:?usage: capacities.sh BUILD}
@@ -77,7 +78,9 @@ engine() # ARGS...
 engine_behind() # ARGS...
 {
 	: >"$dir/err"
-	engine "$@" &
+	# itself, not a shell around it
+	"$build/tools/kvstage-engine" --socket "$dir/sock" "${load[@]}" "$@" \
+		>"$dir/out" 2>"$dir/err" </dev/null &
 	waiting=$!
 	pids+=("$waiting")
 	until_said "$dir/err" "5 requests" "$waiting"
@@ -134,4 +137,19 @@ stop
 [ $? -eq 2 ] || fail "a pool of one page is taken"
 grep -qF -- "--kv-capacity 64: two pages" "$dir/sent" ||
 	fail "a pool of one page is not named"
+
+# five of the same length: three fit, one waits, and one is too many
+rm -f "$dir/trace"
+for i in 1 2 3 4 5; do
+	echo "{\"timestamp\": $i, \"input_length\": 4000, \"output_length\": 1, \"hash_ids\": [$i]}"
+done >"$dir/trace"
+start --admission-queue 1
+load=(--model deepseek-v3 --layers 1 --trace "$dir/trace")
+engine_behind
+until_said "$dir/err" "no memory now and admission.queue (1) is full" "$waiting"
+kill -TERM "$waiting"
+wait "$waiting"
+grep -qE "^room 5 refused \(class 503, again in [1-9][0-9]* ms\): no memory now" \
+	"$dir/err" || fail "not when to ask again"
+stop
 exit $bad

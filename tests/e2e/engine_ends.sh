@@ -3,11 +3,11 @@
 #
 # Claim: kvstage-engine ends as its manual page says. Wrong usage is 2, a
 # daemon that is not there 1. A request larger than the device pool or the host
-# pool is refused as class 400 and the others are served; aborted requests are
-# no errors and hold no device memory; layouts with fixed-count buffers and
-# aux blocks arrive byte by byte; bytes that differ are all named;
-# --json is one object; --check needs no daemon; a signal aborts what is under
-# way and still brings the result.
+# pool is refused as class 400, its senders are told why, and the others are
+# served; aborted requests are no errors and hold no device memory; layouts with
+# fixed-count buffers and aux blocks arrive byte by byte; bytes that differ are
+# all named; --json is one object; --check needs no daemon; a signal aborts what
+# is under way and still brings the result.
 
 set -u -o pipefail
 build=${1:?usage: engine_ends.sh BUILD}
@@ -131,6 +131,12 @@ engine 1 --nranks 2 "${work[@]}" --json
 said "room 201 refused (class 400): "
 said "pool.size"
 holds "completed == 2 and refused_400 == 1 and byte_mismatches == 0"
+# each rank is told the same, whenever it asks
+wait "${pids[-2]}" "${pids[-1]}"
+for r in 0 1; do
+	grep -q "room 201: E2BIG (class 400): .* has ended: .*pool.size" \
+		"$dir/send$r" || { cat "$dir/send$r"; fail "no reason"; }
+done
 
 work=(--model tiny-hybrid --requests 40 --max-input 4000 --aux-len 777
 	--seed 5 --room-base 300)

@@ -86,8 +86,10 @@ static void up_to_engine(void *arg, uint32_t engine, uint32_t slot,
 	}
 }
 
-static void up_room_over(void *arg, uint64_t room, uint64_t generation, int err)
+static void up_room_over(void *arg, uint64_t room, uint64_t generation, int err,
+			 const char *text)
 {
+	(void)text;
 	(void)arg, (void)room, (void)generation, (void)err;
 }
 

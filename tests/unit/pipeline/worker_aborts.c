@@ -117,20 +117,24 @@ static void test_table(void **state)
 	uint64_t ns;
 
 	(void)state;
-	assert_int_equal(kvs_aborts_err(&a, 0), 0);
+	assert_int_equal(kvs_aborts_err(&a, 0, NULL), 0);
 	assert_false(kvs_aborts_answer(&a, 0, 0, 5, &ns));
 	/* generations of one node, as the daemon gives them out */
 	for (i = 1; i <= KVS_ABORTS; i++)
-		kvs_aborts_add(&a, (uint64_t)i << 5 | 3, (int)i, i);
+		kvs_aborts_add(&a, (uint64_t)i << 5 | 3, (int)i,
+			       i % 2 ? "odd" : "even", i);
 	for (i = 1; i <= KVS_ABORTS; i++) {
-		int err = kvs_aborts_err(&a, (uint64_t)i << 5 | 3);
+		const char *why;
+		int err = kvs_aborts_err(&a, (uint64_t)i << 5 | 3, &why);
 
 		assert_true(!err || err == (int)i);
+		assert_string_equal(why, !err ? "" : i % 2 ? "odd" : "even");
 		known += err != 0;
 	}
 	/* of 256 at random into 256 places about 162 stay */
 	assert_in_range(known, 120, KVS_ABORTS);
-	assert_int_equal(kvs_aborts_err(&a, KVS_ABORTS << 5 | 3), KVS_ABORTS);
+	assert_int_equal(kvs_aborts_err(&a, KVS_ABORTS << 5 | 3, NULL),
+			 KVS_ABORTS);
 	assert_false(kvs_aborts_answer(&a, KVS_ABORTS << 5 | 3, KVS_RANKS_MAX,
 				       999, &ns));
 	assert_false(kvs_aborts_chunk(&a, KVS_ABORTS << 5 | 3, KVS_RANKS_MAX,

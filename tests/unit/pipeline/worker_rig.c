@@ -69,8 +69,9 @@ static void out_to_engine(void *arg, uint32_t engine, uint32_t slot,
 }
 
 static void out_room_over(void *arg, uint64_t room, uint64_t generation,
-			  int err)
+			  int err, const char *text)
 {
+	(void)text;
 	struct rig_event *e = rig_add(arg, RIG_OVER);
 
 	e->room = room;
