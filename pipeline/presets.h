@@ -40,6 +40,8 @@ struct kvs_preset_opts {
 /* Name after @prev in the list, NULL at its end; NULL gives the first. */
 const char *kvs_preset_next(const char *prev);
 
+#define KVS_PRESET_ERR 1024 /* bytes; the list of all names fits */
+
 /**
  * kvs_preset_layout() - layout of a model
  * @model: name, see kvs_preset_next()

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "lib/units.h"
+#include "pipeline/settings.h"
 
 double kvs_arg_number(struct argp_state *st, const char *name, const char *arg,
 		      double min, double max)
@@ -49,14 +50,40 @@ uint64_t kvs_arg_size(struct argp_state *st, const char *name, const char *arg,
 uint64_t kvs_arg_time(struct argp_state *st, const char *name, const char *arg,
 		      uint64_t min)
 {
+	char least[KVS_UNITS_BUF];
 	uint64_t v = 0;
 
 	if (kvs_parse_duration(arg, &v) || v < min || v > KVS_ARG_TIME_MAX)
 		argp_error(st,
-			   "--%s %s: a time such as 500ms or 30s, %s and up to "
-			   "24h",
-			   name, arg, min ? "above 0" : "0");
+			   "--%s %s: a time such as 500ms or 30s, from %s up "
+			   "to 24h",
+			   name, arg,
+			   min ? kvs_format_duration(min, least) : "0");
 	return v;
+}
+
+uint64_t kvs_arg_setting_time(struct argp_state *st, const char *name,
+			      const char *arg, const char *setting)
+{
+	struct kvs_settings s;
+	char err[512];
+	uint64_t v = 0;
+
+	kvs_settings_init(&s);
+	if (kvs_settings_set(&s, setting, arg, err, sizeof(err)))
+		argp_error(st, "--%s %s: %s", name, arg, err);
+	else
+		(void)kvs_parse_duration(arg, &v);
+	return v;
+}
+
+bool kvs_arg_repeats(const uint64_t *v, unsigned int n)
+{
+	for (unsigned int i = 0; i < n; i++)
+		for (unsigned int k = i + 1; k < n; k++)
+			if (v[i] == v[k])
+				return true;
+	return false;
 }
 
 unsigned int kvs_arg_list(const char *arg, char *buf, size_t len, char **ret,

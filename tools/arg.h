@@ -8,6 +8,7 @@
 #ifndef KVS_TOOLS_ARG_H
 #define KVS_TOOLS_ARG_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,6 +29,9 @@ uint64_t kvs_arg_size(struct argp_state *st, const char *name, const char *arg,
 /* "500ms": ns, from @min to KVS_ARG_TIME_MAX. */
 uint64_t kvs_arg_time(struct argp_state *st, const char *name, const char *arg,
 		      uint64_t min);
+/* "30s", as the setting @setting ("hold.timeout") takes it: ns. */
+uint64_t kvs_arg_setting_time(struct argp_state *st, const char *name,
+			      const char *arg, const char *setting);
 
 /**
  * kvs_arg_list() - take a list apart at its commas
@@ -41,5 +45,7 @@ uint64_t kvs_arg_time(struct argp_state *st, const char *name, const char *arg,
  */
 unsigned int kvs_arg_list(const char *arg, char *buf, size_t len, char **ret,
 			  unsigned int max);
+/* Is one of them there twice? What is measured twice is taken for two things. */
+bool kvs_arg_repeats(const uint64_t *v, unsigned int n);
 
 #endif /* KVS_TOOLS_ARG_H */

@@ -195,7 +195,7 @@ static int replay_load(const struct cache_args *a, struct replayed *p)
 {
 	struct kvs_preset_opts po = { .tp = a->tp };
 	struct kvs_layout *l;
-	char err[256];
+	char err[KVS_PRESET_ERR];
 	int r;
 
 	r = kvs_preset_layout(a->model, &po, &l, err, sizeof(err));
@@ -317,6 +317,19 @@ static char *next_word(char **at)
 	return w && *w ? w : NULL;
 }
 
+/* The last of @n is there already: it would be replayed twice. */
+static bool repeats(const struct cache_args *a, int key, unsigned int n)
+{
+	for (unsigned int i = 0; n && i < n - 1; i++)
+		if (key == 'c' ? a->capacity[i].bytes ==
+						 a->capacity[n - 1].bytes &&
+					 a->capacity[i].share ==
+						 a->capacity[n - 1].share
+			       : a->policy[i] == a->policy[n - 1])
+			return true;
+	return false;
+}
+
 static void parse_list(int key, char *arg, struct cache_args *a,
 		       struct argp_state *state)
 {
@@ -336,10 +349,12 @@ static void parse_list(int key, char *arg, struct cache_args *a,
 			bad = n == KVS_POLICY_MAX ||
 			      parse_policy(w, &a->policy[n]);
 		n += !bad;
+		bad = bad || repeats(a, key, n);
 	}
 	if (bad && key == 'c')
 		argp_error(state,
-			   "--capacity %s: a list of unlimited, sizes, and "
+			   "--capacity %s: a list of different ones: "
+			   "unlimited, sizes, and "
 			   "shares above 0%% up to 100%%",
 			   arg);
 	if (bad)

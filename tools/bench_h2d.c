@@ -14,6 +14,7 @@
 #include "lib/units.h"
 #include "pipeline/geometry.h"
 #include "pipeline/presets.h"
+#include "tools/arg.h"
 #include "tools/bench.h"
 #include "tools/bench_copy.h"
 #include "tools/output.h"
@@ -42,7 +43,7 @@ static int parse_list(struct args *a, char *arg, uint64_t max)
 			return -EINVAL;
 		a->n++;
 	}
-	return a->n ? 0 : -EINVAL;
+	return a->n && !kvs_arg_repeats(a->list, a->n) ? 0 : -EINVAL;
 }
 
 static void show(struct args *a, const char *what, uint64_t item_len,
@@ -144,9 +145,11 @@ static error_t parse_h2d(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case 'i':
 		if (parse_list(a, arg, SEGMENT))
-			argp_error(state,
-				   "--item-len: up to %d sizes from 1 to 1G",
-				   LIST_MAX);
+			argp_error(
+				state,
+				"--item-len: up to %d different sizes from 1 "
+				"to 1G",
+				LIST_MAX);
 		return 0;
 	case 's':
 		if (kvs_parse_size(arg, &a->bytes) < 0 || !a->bytes ||
@@ -216,7 +219,7 @@ static int room_init(struct room *m, const struct args *a, uint64_t page_size)
 		.layers = (uint32_t)a->layers,
 		.page_size = (uint32_t)page_size,
 	};
-	char err[256];
+	char err[KVS_PRESET_ERR];
 	int r = kvs_preset_layout(a->model, &o, &m->l, err, sizeof(err));
 
 	if (r) {
@@ -324,9 +327,11 @@ static error_t parse_commit(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'p':
 		if (parse_list(a, arg, KVS_PAGE_SIZE_MAX))
-			argp_error(state,
-				   "--page-size: up to %d numbers from 1 to %u",
-				   LIST_MAX, KVS_PAGE_SIZE_MAX);
+			argp_error(
+				state,
+				"--page-size: up to %d different numbers from "
+				"1 to %u",
+				LIST_MAX, KVS_PAGE_SIZE_MAX);
 		return 0;
 	default:
 		return kvs_copy_bench_parse(&a->b, key, arg, state);

@@ -10,6 +10,7 @@
 #include "lib/units.h"
 #include "pipeline/canary.h"
 #include "rdma/frame.h"
+#include "tools/arg.h"
 #include "tools/bench_recv.h"
 
 #define EXIT_USAGE 2
@@ -58,7 +59,7 @@ static int parse_list(const char *arg, bool sizes, uint64_t lo, uint64_t hi,
 		n++;
 	}
 	*ret_n = n;
-	return n ? 0 : -EINVAL;
+	return n && !kvs_arg_repeats(v, n) ? 0 : -EINVAL;
 }
 
 static void parse_seconds(const char *arg, double *ret,
@@ -134,17 +135,19 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			       KVS_PAYLOAD_MAX / KVS_RECV_POOL_SHARE, a->size,
 			       &a->n_sizes))
 			argp_error(state,
-				   "--size %s: up to %u sizes from 4K to 256M",
+				   "--size %s: up to %u different sizes from "
+				   "4K to 256M",
 				   arg, KVS_RECV_LIST_MAX);
 		return 0;
 	case 'c':
 		if (parse_list(arg, false, 1, KVS_RECV_CONNECTIONS_MAX,
 			       a->connections, &a->n_connections))
-			argp_error(state,
-				   "--connections %s: up to %u counts from 1 "
-				   "to %u",
-				   arg, KVS_RECV_LIST_MAX,
-				   KVS_RECV_CONNECTIONS_MAX);
+			argp_error(
+				state,
+				"--connections %s: up to %u different counts "
+				"from 1 to %u",
+				arg, KVS_RECV_LIST_MAX,
+				KVS_RECV_CONNECTIONS_MAX);
 		return 0;
 	case 't':
 		parse_seconds(arg, &a->seconds, state);

@@ -27,6 +27,7 @@
 #include "lib/units.h"
 #include "pipeline/engine_internal.h"
 #include "pipeline/worker.h"
+#include "tools/arg.h"
 #include "tools/bench.h"
 #include "tools/count_syscalls.h"
 #include "tools/median.h"
@@ -509,8 +510,9 @@ static void parse_live(char *arg, struct args *a, struct argp_state *state)
 		      a->live[a->n] < 8 || a->live[a->n] > LIVE_MAX;
 		a->n += !bad;
 	}
-	if (bad)
-		argp_error(state, "--live %s: up to %u counts from 8 to %u",
+	if (bad || kvs_arg_repeats(a->live, a->n))
+		argp_error(state,
+			   "--live %s: up to %u different counts from 8 to %u",
 			   arg, LIST_MAX, LIVE_MAX);
 }
 

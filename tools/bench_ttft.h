@@ -27,6 +27,7 @@ struct ttft_args {
 	unsigned int n_aborts;
 	enum ttft_pool pool;
 	uint64_t pool_bytes;
+	bool pool_given;
 	unsigned int jobs;
 	bool prefills_given;
 	bool buffers_given;

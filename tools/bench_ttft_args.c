@@ -3,12 +3,15 @@
 
 #include <argp.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "lib/units.h"
+#include "pipeline/presets.h"
+#include "pipeline/settings.h"
 #include "tools/arg.h"
 
 #define EXIT_USAGE 2
@@ -193,13 +196,15 @@ static void parse_modes(const char *arg, struct ttft_args *a,
 
 		while (m < TTFT_MODES && strcmp(v[i], ttft_mode_name[m]) != 0)
 			m++;
-		if (m == TTFT_MODES)
+		if (m == TTFT_MODES || a->modes[m])
 			bad = true;
 		else
 			a->modes[m] = true;
 	}
 	if (bad)
-		argp_error(st, "--modes %s: of direct, staged, auto, ideal",
+		argp_error(st,
+			   "--modes %s: of direct, staged, auto, ideal, each "
+			   "once",
 			   arg);
 }
 
@@ -212,8 +217,15 @@ static void parse_abort(const char *arg, struct ttft_args *a,
 	if (!a->n_aborts)
 		argp_error(st, "--abort %s: up to %u shares from 0 to 0.99",
 			   arg, TTFT_ABORTS_MAX);
-	for (unsigned int i = 0; i < a->n_aborts; i++)
+	for (unsigned int i = 0; i < a->n_aborts; i++) {
 		a->abort[i] = kvs_arg_number(st, "abort", v[i], 0, 0.99);
+		/* files of a run are named by so many digits */
+		a->abort[i] = round(a->abort[i] * 1e4) / 1e4;
+		for (unsigned int k = 0; k < i; k++)
+			if (a->abort[k] == a->abort[i])
+				argp_error(st, "--abort %s: %s is there twice",
+					   arg, v[i]);
+	}
 }
 
 static void parse_when(const char *arg, struct ttft_args *a,
@@ -232,6 +244,7 @@ static void parse_when(const char *arg, struct ttft_args *a,
 static void parse_pool(const char *arg, struct ttft_args *a,
 		       struct argp_state *st)
 {
+	a->pool_given = true;
 	if (!strcmp(arg, "both"))
 		a->pool = TTFT_POOL_BOTH;
 	else if (!strcmp(arg, "planned"))
@@ -310,7 +323,7 @@ static error_t parse_pressure(int key, char *arg, struct ttft_args *a,
 		return 0;
 	case KEY_HOLD:
 		o->s.hold_timeout =
-			kvs_arg_time(st, "hold", arg, KVS_NSEC_PER_MSEC);
+			kvs_arg_setting_time(st, "hold", arg, "hold.timeout");
 		return 0;
 	case KEY_CRASH:
 		o->crashes = kvs_arg_number(st, "sender-crash", arg, 0, 1000);
@@ -428,24 +441,54 @@ static void scale_down(struct ttft_args *a)
 	s->h2d_rate = (uint64_t)((double)s->h2d_rate * o->scale *
 				 (double)o->token_bytes / bytes) +
 		      1;
-	if (a->pool == TTFT_POOL_BOTH)
+	if (!a->pool_given)
 		a->pool = TTFT_POOL_PLANNED;
+}
+
+/* A hold that is so much shorter must still be one. */
+static void check_hold(const struct ttft_args *a, struct argp_state *st)
+{
+	char text[32], err[512];
+	struct kvs_settings s;
+
+	kvs_settings_init(&s);
+	snprintf(text, sizeof(text), "%lluns",
+		 (unsigned long long)a->o.s.hold_timeout);
+	if (kvs_settings_set(&s, "hold.timeout", text, err, sizeof(err)))
+		argp_error(st, "--hold as short as --scale %g makes it: %s",
+			   a->o.scale, err);
+}
+
+static void check_layout(const struct ttft_opts *o, struct argp_state *st)
+{
+	struct kvs_layout *l;
+	char err[256];
+
+	if (ttft_layout(o, &l, err, sizeof(err)))
+		argp_error(st, "--token-bytes, --buffers: %s", err);
+	else
+		free(l);
 }
 
 /* What the options say together. */
 static void check(struct ttft_args *a, struct argp_state *st)
 {
 	struct ttft_opts *o = &a->o;
-	char err[256];
+	char err[KVS_PRESET_ERR];
 
 	if (kvs_serving_model(&o->s, o->model, err, sizeof(err)))
-		argp_error(st, "--model %s", err);
+		argp_error(st, "--%s", err); /* model "x": ... */
 	if (o->layerwise && !a->buffers_given)
 		o->buffers = LAYERWISE_BUFFERS;
+	if (!a->real && o->scale)
+		argp_error(st, "--scale: only with --clock real; a virtual "
+			       "clock is as fast as it can");
 	if (a->real)
 		scale_down(a);
 	else
 		o->scale = 1;
+	check_hold(a, st);
+	check_layout(o, st);
 	if (o->token_bytes)
 		o->s.token_bytes = o->token_bytes;
 	if (o->s.prefill_chunk % o->s.page_size)

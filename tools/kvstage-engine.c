@@ -14,6 +14,7 @@
 #include <jansson.h>
 
 #include "lib/units.h"
+#include "pipeline/presets.h"
 #include "tools/engine_kv.h"
 #include "tools/engine_replay.h"
 #include "tools/output.h"
@@ -416,7 +417,7 @@ static int engine_pools(const struct engine_args *a,
 static int engine_open(const struct engine_args *a)
 {
 	struct kvs_workload w;
-	char err[1024]; /* a list of models fits */
+	char err[KVS_PRESET_ERR];
 	int ret;
 
 	ret = kvs_workload_open(&a->w, &w, err, sizeof(err));

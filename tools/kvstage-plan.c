@@ -7,6 +7,7 @@
 
 #include "lib/assert.h"
 #include "lib/clock.h"
+#include "pipeline/presets.h"
 #include "pipeline/settings.h"
 #include "tools/arg.h"
 #include "tools/output.h"
@@ -252,18 +253,20 @@ static error_t parse_hold(int key, char *arg, struct plan_opts *o,
 {
 	switch (key) {
 	case KEY_HOLD:
-		o->s.hold_timeout = kvs_arg_time(st, "hold", arg, 0);
-		if (!o->s.hold_timeout)
-			argp_error(st, "--hold 0: no hold is not to be had");
+		o->s.hold_timeout =
+			kvs_arg_setting_time(st, "hold", arg, "hold.timeout");
 		return 0;
 	case KEY_PROPAGATION:
-		o->propagation = kvs_arg_time(st, "propagation", arg, 0);
+		o->propagation = kvs_arg_setting_time(
+			st, "propagation", arg, "hold.assume_propagation");
 		return 0;
 	case KEY_REMAINING:
-		o->remaining = kvs_arg_time(st, "remaining", arg, 0);
+		o->remaining = kvs_arg_setting_time(st, "remaining", arg,
+						    "hold.assume_remaining");
 		return 0;
 	case KEY_CALL:
-		o->call = kvs_arg_time(st, "call-timeout", arg, 0);
+		o->call = kvs_arg_setting_time(st, "call-timeout", arg,
+					       "transfer.call_timeout");
 		return 0;
 	case KEY_HICACHE:
 		o->hicache = kvs_arg_size(st, "hicache", arg, 0);
@@ -393,7 +396,7 @@ static void defaults(struct plan_opts *o)
 int main(int argc, char **argv)
 {
 	struct args a = { 0 };
-	char err[1024];
+	char err[KVS_PRESET_ERR];
 	struct plan p;
 	int r;
 

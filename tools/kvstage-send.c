@@ -17,6 +17,7 @@
 #include "lib/err.h"
 #include "lib/log.h"
 #include "lib/units.h"
+#include "pipeline/presets.h"
 #include "pipeline/room.h"
 #include "rdma/addr.h"
 #include "tools/output.h"
@@ -357,7 +358,7 @@ int main(int argc, char **argv)
 			.failed = room_failed,
 		},
 	};
-	char err[1024];
+	char err[KVS_PRESET_ERR];
 	int ret;
 
 	kvs_output_watch("kvstage-send");

@@ -503,6 +503,11 @@ static void what_cannot_be(void **state)
 		"--horizon 1s",
 		"--token-bytes 1T",
 		"--hold 0",
+		"--hold 25h",
+		"--propagation 2h",
+		"--remaining 61m",
+		"--call-timeout 2h",
+		"--call-timeout 0",
 		"--trace /dev/null --rate 1",
 		"--trace /dev/null --p50 7000",
 		"--p99 90000 --trace /dev/null",
@@ -522,6 +527,8 @@ static void what_cannot_be(void **state)
 		char *text = output(&status, "kvstage-plan %s", bad[i]);
 
 		if (status != 2 || !*text ||
+		    (strstr(bad[i], "--call-timeout") &&
+		     !strstr(text, "transfer.call_timeout")) ||
 		    (strstr(bad[i], "/dev/null") && !strstr(text, "not with")))
 			fail_msg("%s: %d: %s", bad[i], status, text);
 		free(text);

@@ -255,6 +255,8 @@ static inline uint64_t ttft_room_id(size_t i)
 
 /* ttft_daemon.c: is there such a daemon? */
 bool ttft_uses(enum ttft_mode mode, enum ttft_rx rx);
+/* Bytes of TTFT_DEVICE's pool: of so many devices, in whole huge pages. */
+uint64_t ttft_device_pool(const struct ttft_opts *o, unsigned int devices);
 /* Its settings, on both clocks. 0 or -errno with @why. */
 struct kvs_settings;
 int ttft_settings(const struct ttft_opts *o, struct kvs_settings *s, char *why,

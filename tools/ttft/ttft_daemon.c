@@ -5,6 +5,8 @@
 #include "pipeline/settings.h"
 #include "tools/ttft/ttft.h"
 
+#define HUGE_PAGE (2ULL << 20) /* bytes */
+
 bool ttft_uses(enum ttft_mode mode, enum ttft_rx rx)
 {
 	switch (mode) {
@@ -18,6 +20,13 @@ bool ttft_uses(enum ttft_mode mode, enum ttft_rx rx)
 		break;
 	}
 	return rx == TTFT_HOST;
+}
+
+uint64_t ttft_device_pool(const struct ttft_opts *o, unsigned int devices)
+{
+	uint64_t bytes = devices * o->s.device_tokens * o->s.token_bytes;
+
+	return (bytes | (HUGE_PAGE - 1)) + 1;
 }
 
 int ttft_settings(const struct ttft_opts *o, struct kvs_settings *s, char *why,

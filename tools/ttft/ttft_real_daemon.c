@@ -15,7 +15,6 @@ static int real_settings(const struct ttft_opts *o, const struct ttft_run *r,
 			 const struct ttft_shared *sh, enum ttft_rx rx,
 			 struct kvs_settings *s, char *why, size_t len)
 {
-	uint64_t device = o->s.device_tokens * o->s.token_bytes;
 	char pool[32], path[128];
 	const char *const more[][2] = {
 		{ "listen.address", "127.0.0.1:0" },
@@ -31,8 +30,10 @@ static int real_settings(const struct ttft_opts *o, const struct ttft_run *r,
 	int ret = ttft_settings(o, s, why, len);
 
 	snprintf(pool, sizeof(pool), "%llu",
-		 (unsigned long long)(rx == TTFT_HOST ? r->host_pool
-						      : DEVICE_POOLS * device));
+		 (unsigned long long)(rx == TTFT_HOST
+					      ? r->host_pool
+					      : ttft_device_pool(
+							o, DEVICE_POOLS)));
 	snprintf(path, sizeof(path), "%s/engine-%d", sh->dir, (int)rx);
 	for (size_t i = 0; i < sizeof(more) / sizeof(more[0]) && !ret; i++)
 		ret = kvs_settings_set(s, more[i][0], more[i][1], why, len);

@@ -49,13 +49,12 @@ static int daemon_begin(struct ttft_world *w, enum ttft_rx rx)
 		.nodes = &m->node,
 		.secret = kvs_rng_next(&w->ids),
 	};
-	uint64_t device = w->o->s.device_tokens * w->o->s.token_bytes;
 	struct kvs_addr addr;
 	int r;
 
 	r = ttft_settings(w->o, &m->set, w->r->why, sizeof(w->r->why));
 	m->region.size = rx == TTFT_HOST ? w->r->host_pool
-					 : DEVICE_POOLS * device;
+					 : ttft_device_pool(w->o, DEVICE_POOLS);
 	m->region.page_size = 4096;
 	m->region.fd = -1;
 	snprintf(m->name, sizeof(m->name), "daemon-%d", (int)rx);

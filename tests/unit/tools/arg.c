@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Claims: what is within its limits comes back, and what is not, or is no such
- * thing, ends the program with status 2 and a line that names the option; a
- * list is taken apart at its commas, and one with an empty element is none.
+ * thing, ends the program with status 2 and a line that names the option, and
+ * the setting where it is for one; a list is taken apart at its commas, and one
+ * with an empty element is none; what is there twice is found.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,6 +38,9 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 	case 't':
 		ns = kvs_arg_time(st, "time", arg, 1);
 		return 0;
+	case 'h':
+		ns = kvs_arg_setting_time(st, "hold", arg, "hold.timeout");
+		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
@@ -49,6 +53,7 @@ static int run(const char *option, const char *arg)
 		{ "whole", 'w', "N", 0, "", 0 },
 		{ "size", 's', "N", 0, "", 0 },
 		{ "time", 't', "N", 0, "", 0 },
+		{ "hold", 'h', "N", 0, "", 0 },
 		{ 0 },
 	};
 	const struct argp argp = { .options = options, .parser = parse };
@@ -75,17 +80,34 @@ static void values(void **state)
 	assert_int_equal(size, KVS_ARG_SIZE_MAX);
 	assert_int_equal(run("time", "24h"), 0);
 	assert_int_equal(ns, KVS_ARG_TIME_MAX);
+	assert_int_equal(run("hold", "1500ms"), 0);
+	assert_int_equal(ns, 1500000000);
 }
 
 static void not_values(void **state)
 {
 	static const char *const bad[][2] = {
-		{ "number", "" },      { "number", "2.6" }, { "number", "nan" },
-		{ "number", "1e999" }, { "number", "1x" },  { "number", "inf" },
-		{ "whole", "2" },      { "whole", "10" },   { "whole", "-4" },
-		{ "whole", "4.5" },    { "whole", "" },	    { "size", "4095" },
-		{ "size", "2000T" },   { "size", "x" },	    { "time", "0" },
-		{ "time", "25h" },     { "time", "5" },	    { "time", "-1s" },
+		{ "number", "" },
+		{ "number", "2.6" },
+		{ "number", "nan" },
+		{ "number", "1e999" },
+		{ "number", "1x" },
+		{ "number", "inf" },
+		{ "whole", "2" },
+		{ "whole", "10" },
+		{ "whole", "-4" },
+		{ "whole", "4.5" },
+		{ "whole", "" },
+		{ "size", "4095" },
+		{ "size", "2000T" },
+		{ "size", "x" },
+		{ "time", "0" },
+		{ "time", "25h" },
+		{ "time", "5" },
+		{ "time", "-1s" },
+		{ "hold", "1ns: hold.timeout" },
+		{ "hold", "25h: hold.timeout" },
+		{ "hold", "x: hold.timeout" },
 	};
 
 	(void)state;
@@ -99,7 +121,9 @@ static void not_values(void **state)
 		assert_true(pid >= 0);
 		if (!pid) {
 			dup2(fd[1], STDERR_FILENO);
-			(void)run(bad[i][0], bad[i][1]);
+			snprintf(want, sizeof(want), "%s", bad[i][1]);
+			want[strcspn(want, ":")] = '\0';
+			(void)run(bad[i][0], want);
 			_exit(0);
 		}
 		close(fd[1]);
@@ -131,6 +155,9 @@ static void lists(void **state)
 	assert_int_equal(kvs_arg_list("a,b,c,d", buf, sizeof(buf), v, 3), 0);
 	assert_int_equal(
 		kvs_arg_list("0123456789abcdef", buf, sizeof(buf), v, 3), 0);
+	assert_true(kvs_arg_repeats((const uint64_t[]){ 4, 1, 4 }, 3));
+	assert_false(kvs_arg_repeats((const uint64_t[]){ 4, 1, 4 }, 2));
+	assert_false(kvs_arg_repeats(NULL, 0));
 }
 
 int main(void)
