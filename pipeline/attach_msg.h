@@ -26,9 +26,18 @@
  *                                             back to the device as above,
  *                                             from COMMIT on
  *   LOOKUP -------------------------------->  (hashes)
- *          <------------ CACHED (tokens)      then the word says DONE; also of
+ *          <------------ CACHED (blocks)      then the word says DONE; also of
  *                                             a room that asked for what is
  *                                             cached, whatever its word says
+ *   LOOKUP (offload) ---------------------->  blocks are to leave the device
+ *          <------------ CACHED (blocks)      so many first ones need not
+ *          <------------ PLACED (extents)     of the others, then as above:
+ *   RETRACTED ----------------------------->  word says SEALING, then DONE
+ *   LOOKUP (pin) -------------------------->
+ *          <------------ CACHED (blocks)      so many are pinned: the word says
+ *                                             SEALING
+ *          <------------ READY (segments)     then the word says READY; then as
+ *                                             a room, from COMMIT on
  *   DETACH -------------------------------->
  *
  * Status page: n_slots words; a word is
@@ -46,7 +55,7 @@
 #include "pipeline/geometry.h"
 
 #define KVS_ATTACH_MAGIC 0x4b565341u
-#define KVS_ATTACH_VERSION 5
+#define KVS_ATTACH_VERSION 6
 #define KVS_ENGINE_NAME 64
 #define KVS_ATTACH_POOLS_MAX 32
 #define KVS_PACKET_MAX 65536
@@ -166,7 +175,7 @@ struct kvs_packet_seg {
 	uint32_t reserved; /* 0 */
 };
 
-/* READY of a room, PLACED of a retraction */
+/* READY of a room, PLACED of a retraction or an offload */
 struct kvs_packet_ready {
 	struct kvs_packet h;
 	uint64_t generation;
@@ -180,15 +189,24 @@ struct kvs_packet_ready {
 			 * struct kvs_packet_seg */
 };
 
+/* What a LOOKUP wants with the blocks. */
+enum kvs_lookup {
+	KVS_LOOKUP_FIND,
+	KVS_LOOKUP_DROP, /* and forget them */
+	KVS_LOOKUP_OFFLOAD, /* they are to leave the device */
+	KVS_LOOKUP_PIN, /* they are to stay, and to come to the device */
+	KVS_LOOKUP_MAX,
+};
+
 struct kvs_packet_lookup {
 	struct kvs_packet h;
+	uint64_t id; /* the engine's, for listings */
 	uint32_t slot;
 	int32_t node; /* -1: the engine's */
-	uint32_t flags; /* KVS_LOOKUP_* */
+	uint32_t what; /* enum kvs_lookup */
 	uint32_t n_hashes;
 	uint8_t hashes[][16]; /* n_hashes */
 };
-#define KVS_LOOKUP_DROP 1u /* and forget them */
 
 struct kvs_packet_cached {
 	struct kvs_packet h;

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <sodium.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -331,22 +332,32 @@ static struct kvs_cached *cached_of(const struct kvs_found *f)
 	return c;
 }
 
+void kvs_prefix_fail(struct kvs_prefix *p, enum kvs_room_cause cause, int err,
+		     const char *text)
+{
+	kvs_list_del(&p->node);
+	if (p->pin)
+		(void)kvs_pin_fail(p->pin, cause, err, text);
+	else
+		(void)kvs_room_fail(p->room, cause, err, "%s", text);
+}
+
 static void prefix_bad(struct kvs_worker *w, struct kvs_prefix *p,
 		       uint32_t block)
 {
-	struct kvs_room *r = p->room;
 	struct kvs_cached *c = cached_of(&p->v[block]);
+	uint32_t tokens = p->tokens / p->n;
+	char text[KVS_WIRE_TEXT];
 
 	w->cache.stats.bad++;
 	kvs_log_err("cache: %u tokens at byte %llu of the receive pool are not "
 		    "what was kept there, and are forgotten",
-		    c->block_pages * r->geo.layout->page_size,
-		    (unsigned long long)c->ext.v[0].off);
+		    tokens, (unsigned long long)c->ext.v[0].off);
 	(void)kvs_index_drop(w->cache.ix, p->v[block].unit);
-	kvs_list_del(&p->node);
-	kvs_room_fail(r, KVS_CAUSE_CHECKSUM, EBADMSG,
-		      "cached tokens %u and on are not what was kept",
-		      block * c->block_pages * r->geo.layout->page_size);
+	snprintf(text, sizeof(text),
+		 "cached tokens %u and on are not what was kept",
+		 block * tokens);
+	kvs_prefix_fail(p, KVS_CAUSE_CHECKSUM, EBADMSG, text);
 }
 
 static uint64_t check_some(struct kvs_worker *w)
@@ -367,7 +378,9 @@ static uint64_t check_some(struct kvs_worker *w)
 	if (p->sum.block == p->n) {
 		kvs_list_del(&p->node);
 		p->verified = true;
-		if (p->room->state == KVS_ROOM_SEALING)
+		if (p->pin)
+			kvs_pin_verified(p->pin);
+		else if (p->room->state == KVS_ROOM_SEALING)
 			kvs_room_check_arrival(p->room);
 	}
 	return len;
@@ -422,12 +435,40 @@ struct kvs_key *kvs_cache_keys(const struct kvs_worker_engine *e,
 	return keys;
 }
 
-void kvs_cache_prefix(struct kvs_worker *w, const struct kvs_worker_engine *e,
-		      const struct kvs_room_request *q, struct kvs_prefix **ret)
+struct kvs_prefix *kvs_prefix_pin(struct kvs_worker *w,
+				  const struct kvs_worker_engine *e,
+				  const uint8_t (*hashes)[16], uint32_t n)
 {
 	uint64_t block = (uint64_t)e->cache.block_pages * e->layout->page_size;
 	struct kvs_prefix *p;
 	struct kvs_key *keys;
+
+	keys = kvs_cache_keys(e, hashes, n);
+	p = malloc(sizeof(*p) + n * sizeof(p->v[0]));
+	if (!keys || !p)
+		goto out_free;
+	memset(p, 0, sizeof(*p));
+	kvs_list_init(&p->node);
+	n = (uint32_t)kvs_index_lookup(w->cache.ix, keys, n, p->v, NULL);
+	p->n = prefix_pin(w, p->v, n);
+	if (!p->n)
+		goto out_free;
+	free(keys);
+	p->pinned = KVS_RULE(R13, PIN);
+	p->tokens = (uint32_t)(p->n * block);
+	p->n_segs = count_segs(p->v, p->n);
+	return p;
+
+out_free:
+	free(keys);
+	free(p);
+	return NULL;
+}
+
+void kvs_cache_prefix(struct kvs_worker *w, const struct kvs_worker_engine *e,
+		      const struct kvs_room_request *q, struct kvs_prefix **ret)
+{
+	uint64_t block = (uint64_t)e->cache.block_pages * e->layout->page_size;
 	uint32_t n = q->n_hashes;
 
 	*ret = NULL;
@@ -437,29 +478,15 @@ void kvs_cache_prefix(struct kvs_worker *w, const struct kvs_worker_engine *e,
 		n = (uint32_t)((q->tokens - 1) / block);
 	if (!n)
 		return;
-	keys = kvs_cache_keys(e, q->hashes, n);
-	p = malloc(sizeof(*p) + n * sizeof(p->v[0]));
-	if (!keys || !p)
-		goto out_free;
-	memset(p, 0, sizeof(*p));
-	kvs_list_init(&p->node);
 	w->cache.stats.asked += n;
-	n = (uint32_t)kvs_index_lookup(w->cache.ix, keys, n, p->v, NULL);
-	p->n = prefix_pin(w, p->v, n);
-	free(keys);
-	if (!p->n) {
-		free(p);
-		return;
-	}
-	p->pinned = KVS_RULE(R13, PIN);
-	p->tokens = (uint32_t)(p->n * block);
-	p->n_segs = count_segs(p->v, p->n);
-	*ret = p;
-	return;
+	*ret = kvs_prefix_pin(w, e, q->hashes, n);
+}
 
-out_free:
-	free(keys);
-	free(p);
+void kvs_cache_check(struct kvs_worker *w, struct kvs_prefix *p,
+		     struct kvs_retraction *t)
+{
+	p->pin = t;
+	kvs_list_add_tail(&w->cache.checks, &p->node);
 }
 
 void kvs_cache_take(struct kvs_room *r, struct kvs_prefix *p)
@@ -528,6 +555,21 @@ uint32_t kvs_cache_find(struct kvs_worker *w, const struct kvs_worker_engine *e,
 	free(keys);
 	free(v);
 	return found;
+}
+
+void kvs_worker_tell_cached(struct kvs_worker *w,
+			    const struct kvs_lookup_request *q,
+			    enum kvs_status st, uint32_t blocks)
+{
+	const struct kvs_packet_cached p = {
+		.h = { KVS_ATTACH_MAGIC, KVS_PACKET_CACHED },
+		.generation = q->generation,
+		.slot = q->slot,
+		.blocks = blocks,
+	};
+
+	w->o.out->to_engine(w->o.arg, q->engine, q->slot,
+			    KVS_WORD(q->generation, 0, st), &p.h, sizeof(p));
 }
 
 /* ---- engines ---------------------------------------------------------- */

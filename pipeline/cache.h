@@ -13,6 +13,8 @@
  *                              |                        |
  *                              +--- memory is wanted ---+--> drain --> free
  *
+ * What an engine offloads comes another way, see cache_fill.h.
+ *
  * Never from a room that failed or is held (R10). A unit is published when
  * each of its blocks has been summed up (CRC-32C); a block that is found is
  * compared with that before the room that wants it is READY.
@@ -46,6 +48,7 @@
 
 struct kvs_layout;
 struct kvs_room;
+struct kvs_retraction;
 struct kvs_room_request;
 struct kvs_worker;
 struct kvs_worker_engine;
@@ -55,6 +58,17 @@ struct kvs_cache_engine {
 	bool on;
 	uint32_t block_pages;
 	struct kvs_key_space space;
+};
+
+/* Blocks that an engine asks about; checked by whoever builds it. */
+struct kvs_lookup_request {
+	uint64_t id; /* the engine's, for listings */
+	uint64_t generation;
+	uint32_t engine;
+	uint32_t slot;
+	enum kvs_lookup what;
+	uint32_t n_hashes;
+	const uint8_t (*hashes)[16];
 };
 
 /* A buffer's run in a unit. */
@@ -87,9 +101,10 @@ struct kvs_cache_sum {
 	uint32_t crc; /* raw, of the runs before */
 };
 
-/* What a room takes from the cache. */
+/* What a room takes from the cache, or an engine without a room. */
 struct kvs_prefix {
 	struct kvs_room *room;
+	struct kvs_retraction *pin; /* in place of a room */
 	struct kvs_list node; /* on cache->checks until verified */
 	bool verified;
 	bool pinned; /* always */
@@ -134,6 +149,14 @@ void kvs_cache_engine(struct kvs_worker *w, struct kvs_worker_engine *e,
 void kvs_cache_prefix(struct kvs_worker *w, const struct kvs_worker_engine *e,
 		      const struct kvs_room_request *q,
 		      struct kvs_prefix **ret);
+/* Blocks from the first on, as many as are here: pinned; NULL: none, or no
+ * memory. */
+struct kvs_prefix *kvs_prefix_pin(struct kvs_worker *w,
+				  const struct kvs_worker_engine *e,
+				  const uint8_t (*hashes)[16], uint32_t n);
+/* Compare it; kvs_pin_verified() or kvs_pin_fail() follows, in a turn. */
+void kvs_cache_check(struct kvs_worker *w, struct kvs_prefix *p,
+		     struct kvs_retraction *t);
 /* A room has it, or gives it back (which NULL is fine for). */
 void kvs_cache_take(struct kvs_room *r, struct kvs_prefix *p);
 void kvs_cache_put(struct kvs_worker *w, struct kvs_prefix *p);
@@ -153,6 +176,10 @@ int kvs_cache_alloc(struct kvs_worker *w, const uint64_t *lens, uint32_t n,
  * them is forgotten. */
 uint32_t kvs_cache_find(struct kvs_worker *w, const struct kvs_worker_engine *e,
 			const uint8_t (*hashes)[16], uint32_t n, bool drop);
+/* CACHED, and the word. */
+void kvs_worker_tell_cached(struct kvs_worker *w,
+			    const struct kvs_lookup_request *q,
+			    enum kvs_status st, uint32_t blocks);
 /* Let all go that is not in use. Return: bytes. */
 uint64_t kvs_cache_flush(struct kvs_worker *w);
 

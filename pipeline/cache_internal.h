@@ -40,4 +40,8 @@ struct kvs_key *kvs_cache_keys(const struct kvs_worker_engine *e,
 uint32_t kvs_cache_known(const struct kvs_worker *w, const struct kvs_key *keys,
 			 uint32_t n);
 
+/* Whoever wants it does not get it: it may be gone on return. */
+void kvs_prefix_fail(struct kvs_prefix *p, enum kvs_room_cause cause, int err,
+		     const char *text);
+
 #endif /* KVS_PIPELINE_CACHE_INTERNAL_H */

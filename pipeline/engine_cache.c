@@ -9,10 +9,25 @@
 #include "pipeline/engine_internal.h"
 #include "pipeline/layout.h"
 
-void kvs_eng_cached(struct kvs_eng_room *r, const struct kvs_packet_cached *p)
+void kvs_eng_cached(struct kvs_engine *e, struct kvs_eng_room *r,
+		    const struct kvs_packet_cached *p)
 {
+	uint64_t pages = (uint64_t)p->blocks * e->block_pages;
+
 	if (r->cached_known)
 		return;
+	/* An offload: so many pages of the first ones stay where they are. All
+	 * of them: it is DONE. */
+	if (r->out && (!r->out->keep || pages > r->out->n_pages)) {
+		kvs_eng_room_fail(e, r, EPROTO,
+				  "the daemon has more than was offloaded");
+		kvs_eng_room_give_up(e, r);
+		return;
+	}
+	if (r->out) {
+		r->out->skip = (uint32_t)pages;
+		r->tokens -= pages * e->layout->page_size;
+	}
 	r->cached = p->blocks;
 	r->cached_known = true;
 }
@@ -33,12 +48,34 @@ int kvs_engine_cached(struct kvs_engine *e, const kvs_handle *h,
 	return 0;
 }
 
-static int lookup(struct kvs_engine *e, const struct kvs_cache_query *q,
-		  uint32_t flags, kvs_handle *ret)
+int kvs_eng_lookup(struct kvs_engine *e, struct kvs_eng_room *r,
+		   enum kvs_lookup what, const void *hashes, uint32_t n,
+		   int node)
 {
 	struct kvs_packet_lookup *p;
+	size_t len = sizeof(*p) + n * sizeof(p->hashes[0]);
+	int res;
+
+	p = calloc(1, len);
+	if (!p)
+		return -ENOMEM;
+	p->h.magic = KVS_ATTACH_MAGIC;
+	p->h.type = KVS_PACKET_LOOKUP;
+	p->id = r->id;
+	p->slot = r->slot;
+	p->node = node;
+	p->what = what;
+	p->n_hashes = n;
+	memcpy(p->hashes, hashes, n * sizeof(p->hashes[0]));
+	res = kvs_eng_send(e, p, len);
+	free(p);
+	return res;
+}
+
+static int lookup(struct kvs_engine *e, const struct kvs_cache_query *q,
+		  enum kvs_lookup what, kvs_handle *ret)
+{
 	struct kvs_eng_room *r;
-	size_t len;
 	int res;
 
 	if (!q || q->size < sizeof(*q) || !q->n_hashes || !q->hashes ||
@@ -47,21 +84,8 @@ static int lookup(struct kvs_engine *e, const struct kvs_cache_query *q,
 	res = kvs_eng_slot(e, 0, &r);
 	if (res)
 		return res;
-	len = sizeof(*p) + q->n_hashes * sizeof(p->hashes[0]);
-	p = calloc(1, len);
-	res = -ENOMEM;
-	if (p) {
-		p->h.magic = KVS_ATTACH_MAGIC;
-		p->h.type = KVS_PACKET_LOOKUP;
-		p->slot = r->slot;
-		p->node = q->node;
-		p->flags = flags;
-		p->n_hashes = q->n_hashes;
-		memcpy(p->hashes, q->hashes,
-		       q->n_hashes * sizeof(p->hashes[0]));
-		res = kvs_eng_send(e, p, len);
-		free(p);
-	}
+	r->pin = what == KVS_LOOKUP_PIN;
+	res = kvs_eng_lookup(e, r, what, q->hashes, q->n_hashes, q->node);
 	if (res) {
 		kvs_eng_slot_undo(r);
 		return res;
@@ -73,13 +97,34 @@ static int lookup(struct kvs_engine *e, const struct kvs_cache_query *q,
 int kvs_cache_lookup(struct kvs_engine *e, const struct kvs_cache_query *q,
 		     kvs_handle *ret)
 {
-	return lookup(e, q, 0, ret);
+	return lookup(e, q, KVS_LOOKUP_FIND, ret);
 }
 
 int kvs_cache_drop(struct kvs_engine *e, const struct kvs_cache_query *q,
 		   kvs_handle *ret)
 {
 	return lookup(e, q, KVS_LOOKUP_DROP, ret);
+}
+
+int kvs_cache_pin(struct kvs_engine *e, const struct kvs_cache_query *q,
+		  kvs_handle *ret)
+{
+	return lookup(e, q, KVS_LOOKUP_PIN, ret);
+}
+
+int kvs_cache_unpin(struct kvs_engine *e, const kvs_handle *h)
+{
+	struct kvs_eng_room *r = kvs_eng_room_of(e, h);
+
+	return r && r->pin ? kvs_engine_abort(e, h) : -ENOENT;
+}
+
+int kvs_recall(struct kvs_engine *e, const kvs_handle *h,
+	       const struct kvs_commit *c)
+{
+	struct kvs_eng_room *r = kvs_eng_room_of(e, h);
+
+	return r && r->pin ? kvs_eng_commit_first(e, h, c) : -ENOENT;
 }
 
 /* Does it lie in the pool, as far as the pages it names? */
@@ -108,9 +153,10 @@ int kvs_eng_segs(struct kvs_engine *e, struct kvs_eng_room *r, uint32_t pool,
 			return -EPROTO;
 		pages += v[i].n_pages;
 	}
-	/* Something is received, and it is what was told before. */
+	/* Something is received, but of a pin, and it is what was told before.
+	 */
 	if (e->fixed_buffers || pages > KVS_TOKENS_MAX ||
-	    pages * e->layout->page_size >= r->tokens || r->segs ||
+	    (!r->pin && pages * e->layout->page_size >= r->tokens) || r->segs ||
 	    !r->cached_known || pages != (uint64_t)r->cached * e->block_pages)
 		return -EPROTO;
 	r->segs = malloc(n * sizeof(*v));
@@ -119,6 +165,23 @@ int kvs_eng_segs(struct kvs_engine *e, struct kvs_eng_room *r, uint32_t pool,
 	memcpy(r->segs, v, n * sizeof(*v));
 	r->n_segs = n;
 	r->seg_pages = (uint32_t)pages;
+	return 0;
+}
+
+int kvs_eng_pin_ready(struct kvs_engine *e, struct kvs_eng_room *r,
+		      const struct kvs_packet_ready *p, size_t len)
+{
+	int ret;
+
+	if (r->ready_generation || p->pool >= e->n_pools || p->layout ||
+	    p->n_extents || !p->n_segs || p->n_segs > KVS_SEGS_MAX ||
+	    len != sizeof(*p) + p->n_segs * sizeof(struct kvs_packet_seg))
+		return -EPROTO;
+	ret = kvs_eng_segs(e, r, p->pool, (const void *)p->off, p->n_segs);
+	if (ret)
+		return ret;
+	r->pool = p->pool;
+	r->ready_generation = p->generation;
 	return 0;
 }
 

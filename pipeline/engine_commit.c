@@ -96,6 +96,19 @@ int kvs_engine_commit(struct kvs_engine *e, const kvs_handle *h,
 	return e->local[r->slot] == KVS_ENG_FAILED ? -ECANCELED : 0;
 }
 
+int kvs_eng_commit_first(struct kvs_engine *e, const kvs_handle *h,
+			 const struct kvs_commit *c)
+{
+	struct kvs_eng_room *r = kvs_eng_room_of(e, h);
+	int res = kvs_engine_commit(e, h, c);
+
+	if (!res && !kvs_list_empty(&r->node)) {
+		kvs_list_del(&r->node);
+		kvs_list_add(&e->active, &r->node);
+	}
+	return res;
+}
+
 /* Not running any more, or never begun; @err: negative errno. */
 static void copy_over(struct kvs_engine *e, struct kvs_eng_room *r, int err)
 {

@@ -72,15 +72,19 @@ enum kvs_eng_phase {
 #define KVS_ENG_OWE_COPY_OVER 8u
 #define KVS_ENG_OWE_RETRACTED 16u
 
-/* A request that leaves the device, until its copy out has ended. */
+/* A request that leaves the device, until its copy out has ended: it comes
+ * back, or its blocks are to be cached. */
 struct kvs_eng_out {
 	struct kvs_device *device;
 	int (*written)(void *arg);
 	void *arg;
 	bool over; /* the daemon has been told, or will be */
+	bool keep; /* an offload */
+	uint32_t skip; /* pages that need not be copied: cached already */
 	uint32_t n_pages;
 	uint32_t n_items;
 	uint32_t *pages; /* pages, then items */
+	uint64_t *strides; /* of each buffer; NULL */
 	void *buffers[]; /* of the layout */
 };
 
@@ -118,6 +122,7 @@ struct kvs_eng_room {
 
 	struct kvs_eng_out *out; /* of a retraction; else NULL */
 
+	bool pin; /* all of it is cached, and none received */
 	/* what is cached of it: its first pages */
 	bool cached_known;
 	uint32_t cached; /* blocks; when that is known */
@@ -307,10 +312,18 @@ int kvs_eng_copy_build(struct kvs_engine *e, struct kvs_eng_room *r,
 
 /* engine_cache.c */
 /* CACHED came. */
-void kvs_eng_cached(struct kvs_eng_room *r, const struct kvs_packet_cached *p);
+void kvs_eng_cached(struct kvs_engine *e, struct kvs_eng_room *r,
+		    const struct kvs_packet_cached *p);
+/* A LOOKUP for @r's slot: 0, or as kvs_eng_send(), -ENOMEM. */
+int kvs_eng_lookup(struct kvs_engine *e, struct kvs_eng_room *r,
+		   enum kvs_lookup what, const void *hashes, uint32_t n,
+		   int node);
 /* What READY says of it: 0, -EPROTO, -ENOMEM. @v: @n of them. */
 int kvs_eng_segs(struct kvs_engine *e, struct kvs_eng_room *r, uint32_t pool,
 		 const struct kvs_packet_seg *v, uint32_t n);
+/* READY came for a pin: 0, -EPROTO, -ENOMEM. */
+int kvs_eng_pin_ready(struct kvs_engine *e, struct kvs_eng_room *r,
+		      const struct kvs_packet_ready *p, size_t len);
 /* Runs of buffer @b in the segments, from @run on. Return: behind the last. */
 struct kvs_copy_run *kvs_eng_seg_runs(const struct kvs_engine *e,
 				      const struct kvs_eng_room *r, uint32_t b,
@@ -320,6 +333,11 @@ struct kvs_copy_run *kvs_eng_seg_runs(const struct kvs_engine *e,
  * freed. NULL: no memory. */
 uint64_t *kvs_eng_seg_offsets(const struct kvs_engine *e,
 			      const struct kvs_eng_room *r);
+
+/* kvs_engine_commit() of a room that has been here already: it goes before
+ * those that have not begun to copy. */
+int kvs_eng_commit_first(struct kvs_engine *e, const kvs_handle *h,
+			 const struct kvs_commit *c);
 
 /* engine_retract.c: rooms with r->out */
 /* It has its places. */

@@ -145,7 +145,8 @@ static int packet_ready(struct kvs_engine *e, size_t len)
 	    e->local[r->slot] == KVS_ENG_FAILED ||
 	    r->phase == KVS_ENG_PHASE_COPIED || kvs_eng_room_final(e, r))
 		return 0;
-	ret = kvs_eng_room_ready(e, r, p, len);
+	ret = r->pin ? kvs_eng_pin_ready(e, r, p, len)
+		     : kvs_eng_room_ready(e, r, p, len);
 	if (ret) {
 		kvs_eng_room_fail(e, r, -ret,
 				  "the daemon sent READY with places that "
@@ -196,7 +197,7 @@ static int packet_cached(struct kvs_engine *e, size_t len)
 		return -EPROTO;
 	r = packet_room(e, p->slot, p->generation);
 	if (r)
-		kvs_eng_cached(r, p);
+		kvs_eng_cached(e, r, p);
 	return 0;
 }
 

@@ -201,6 +201,13 @@ static size_t put_segs(const struct kvs_engine *e, struct kvs_eng_room *r,
 	return n;
 }
 
+/* Those of what was received; a pin has none. */
+static int64_t pieces(const struct kvs_engine *e, const struct kvs_eng_room *r,
+		      uint32_t b, struct kvs_reshard_piece *v, size_t most)
+{
+	return r->pin ? 0 : kvs_reshard_pieces(&r->geo, e->layout, b, v, most);
+}
+
 /* How many pieces there are in all, and at most of one buffer. */
 static int count(const struct kvs_engine *e, const struct kvs_eng_room *r,
 		 size_t *ret_all, size_t *ret_most)
@@ -208,7 +215,7 @@ static int count(const struct kvs_engine *e, const struct kvs_eng_room *r,
 	*ret_all = 0;
 	*ret_most = 0;
 	for (uint32_t b = 0; b < e->layout->n_buffers; b++) {
-		int64_t n = kvs_reshard_pieces(&r->geo, e->layout, b, NULL, 0);
+		int64_t n = pieces(e, r, b, NULL, 0);
 
 		if (n < 0)
 			return -EPROTO;
@@ -242,7 +249,7 @@ static void fill(struct kvs_engine *e, struct kvs_eng_room *r,
 
 		if (kvs_buffer_kind_is_paged(l->buffers[b].kind))
 			n = put_segs(e, r, c, b, seg_off, n);
-		got = (size_t)kvs_reshard_pieces(&r->geo, l, b, v, most);
+		got = (size_t)pieces(e, r, b, v, most);
 		put_runs(e, r, c, b, v, got, n);
 		n += got;
 		r->ends[i] = n;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A running request leaves the device, and comes back by a commit. */
+/* A running request leaves the device, and comes back by a commit; or blocks
+ * of one leave it, to be cached. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,21 +22,22 @@ static uint64_t fixed_items(const struct kvs_layout *l, uint64_t pages)
 	return n;
 }
 
+/* What is to be copied, of either kind. */
 static int check(const struct kvs_engine *e, const struct kvs_retract *q)
 {
 	const struct kvs_layout *l = e->layout;
 	uint64_t pages, items;
 
-	if (!q || q->size < sizeof(*q) || !q->tokens ||
-	    q->tokens > KVS_TOKENS_MAX || !q->device || !q->buffers ||
-	    !q->pages)
+	if (!q->tokens || q->tokens > KVS_TOKENS_MAX || !q->device ||
+	    !q->buffers || !q->pages)
 		return -EINVAL;
 	pages = (q->tokens + l->page_size - 1) / l->page_size;
 	items = fixed_items(l, pages);
 	if (q->n_pages != pages || q->n_items != items || (items && !q->items))
 		return -EINVAL;
 	for (uint32_t b = 0; b < l->n_buffers; b++)
-		if (!q->buffers[b])
+		if (!q->buffers[b] ||
+		    (q->strides && q->strides[b] < l->buffers[b].item_len))
 			return -EINVAL;
 	return 0;
 }
@@ -47,12 +49,18 @@ static int keep(struct kvs_engine *e, struct kvs_eng_room *r,
 	uint32_t n = e->layout->n_buffers;
 	struct kvs_eng_out *o;
 
-	o = calloc(1, sizeof(*o) + n * sizeof(o->buffers[0]) +
-			      ((size_t)q->n_pages + q->n_items) *
-				      sizeof(uint32_t));
+	o = calloc(1,
+		   sizeof(*o) +
+			   n * (sizeof(o->buffers[0]) + sizeof(o->strides[0])) +
+			   ((size_t)q->n_pages + q->n_items) *
+				   sizeof(uint32_t));
 	if (!o)
 		return -ENOMEM;
-	o->pages = (uint32_t *)(o->buffers + n);
+	if (q->strides) {
+		o->strides = (uint64_t *)(o->buffers + n);
+		memcpy(o->strides, q->strides, n * sizeof(o->strides[0]));
+	}
+	o->pages = (uint32_t *)((uint64_t *)(o->buffers + n) + n);
 	o->n_pages = q->n_pages;
 	o->n_items = q->n_items;
 	o->device = q->device;
@@ -67,12 +75,10 @@ static int keep(struct kvs_engine *e, struct kvs_eng_room *r,
 	return 0;
 }
 
-int kvs_retract(struct kvs_engine *e, const struct kvs_retract *q,
-		kvs_handle *ret)
+/* A slot for it, which is not taken yet. */
+static int begin(struct kvs_engine *e, const struct kvs_retract *q,
+		 struct kvs_eng_room **ret)
 {
-	struct kvs_packet_retract p = {
-		.h = { KVS_ATTACH_MAGIC, KVS_PACKET_RETRACT },
-	};
 	struct kvs_eng_room *r;
 	int res;
 
@@ -87,19 +93,79 @@ int kvs_retract(struct kvs_engine *e, const struct kvs_retract *q,
 	r->tokens = q->tokens;
 	r->n_ranks = 1;
 	res = keep(e, r, q);
-	if (!res) {
-		p.id = q->id;
-		p.tokens = q->tokens;
-		p.slot = r->slot;
-		p.node = q->node;
-		res = kvs_eng_send(e, &p, sizeof(p));
-	}
 	if (res) {
 		kvs_eng_slot_undo(r);
 		return res;
 	}
-	kvs_eng_slot_take(e, r, ret);
+	*ret = r;
 	return 0;
+}
+
+/* @res: what sending the packet said. */
+static int end(struct kvs_engine *e, struct kvs_eng_room *r, int res,
+	       kvs_handle *ret)
+{
+	if (res)
+		kvs_eng_slot_undo(r);
+	else
+		kvs_eng_slot_take(e, r, ret);
+	return res;
+}
+
+int kvs_retract(struct kvs_engine *e, const struct kvs_retract *q,
+		kvs_handle *ret)
+{
+	struct kvs_packet_retract p = {
+		.h = { KVS_ATTACH_MAGIC, KVS_PACKET_RETRACT },
+	};
+	struct kvs_eng_room *r;
+	int res;
+
+	if (!q || q->size < sizeof(*q))
+		return -EINVAL;
+	res = begin(e, q, &r);
+	if (res)
+		return res;
+	p.id = q->id;
+	p.tokens = q->tokens;
+	p.slot = r->slot;
+	p.node = q->node;
+	return end(e, r, kvs_eng_send(e, &p, sizeof(p)), ret);
+}
+
+int kvs_offload(struct kvs_engine *e, const struct kvs_offload *q,
+		kvs_handle *ret)
+{
+	struct kvs_retract out;
+	struct kvs_eng_room *r;
+	int res;
+
+	if (!q || q->size < sizeof(*q) || !q->hashes || !q->n_hashes ||
+	    q->n_hashes > KVS_CACHE_BLOCKS_MAX)
+		return -EINVAL;
+	/* a state is that of its request's end alone */
+	if (e->fixed_buffers)
+		return -EOPNOTSUPP;
+	out = (struct kvs_retract){
+		.id = q->id,
+		.tokens = (uint64_t)q->n_hashes * e->block_pages *
+			  e->layout->page_size,
+		.device = q->device,
+		.buffers = q->buffers,
+		.pages = q->pages,
+		.n_pages = q->n_pages,
+		.strides = q->strides,
+		.written = q->written,
+		.arg = q->arg,
+	};
+	res = begin(e, &out, &r);
+	if (res)
+		return res;
+	r->out->keep = true;
+	return end(e, r,
+		   kvs_eng_lookup(e, r, KVS_LOOKUP_OFFLOAD, q->hashes,
+				  q->n_hashes, q->node),
+		   ret);
 }
 
 /* The daemon need not wait for a copy of ours: there is none, and none will
@@ -119,10 +185,11 @@ void kvs_eng_out_placed(struct kvs_engine *e, struct kvs_eng_room *r)
 		.size = sizeof(c),
 		.device = o->device,
 		.buffers = o->buffers,
-		.pages = o->pages,
-		.n_pages = o->n_pages,
+		.pages = o->pages + o->skip,
+		.n_pages = o->n_pages - o->skip,
 		.items = o->pages + o->n_pages,
 		.n_items = o->n_items,
+		.strides = o->strides,
 	};
 	int res;
 
@@ -211,21 +278,14 @@ int kvs_resume(struct kvs_engine *e, const kvs_handle *h,
 	       const struct kvs_commit *c)
 {
 	struct kvs_eng_room *r = kvs_eng_room_of(e, h);
-	int res;
 
-	if (!r || !r->out)
-		return -ENOENT;
-	res = kvs_engine_commit(e, h, c);
-	if (!res && !kvs_list_empty(&r->node)) {
-		kvs_list_del(&r->node);
-		kvs_list_add(&e->active, &r->node);
-	}
-	return res;
+	return r && r->out && !r->out->keep ? kvs_eng_commit_first(e, h, c)
+					    : -ENOENT;
 }
 
 int kvs_drop(struct kvs_engine *e, const kvs_handle *h)
 {
 	struct kvs_eng_room *r = kvs_eng_room_of(e, h);
 
-	return r && r->out ? kvs_engine_abort(e, h) : -ENOENT;
+	return r && r->out && !r->out->keep ? kvs_engine_abort(e, h) : -ENOENT;
 }

@@ -288,12 +288,12 @@ static void packet_lookup(struct kvs_front_engine *e,
 {
 	struct kvs_front *f = e->f;
 	struct kvs_packet_failed out;
-	uint64_t generation;
+	struct kvs_lookup_request q = { 0 };
 	int node;
 
-	if (len < sizeof(*p) || p->n_hashes > KVS_HASHES_MAX ||
+	if (len < sizeof(*p) || !p->n_hashes || p->n_hashes > KVS_HASHES_MAX ||
 	    len != sizeof(*p) + p->n_hashes * sizeof(p->hashes[0]) ||
-	    p->slot >= e->n_slots || p->flags & ~KVS_LOOKUP_DROP) {
+	    p->slot >= e->n_slots || p->what >= KVS_LOOKUP_MAX) {
 		packet_bad(e, "sent a malformed LOOKUP");
 		return;
 	}
@@ -302,20 +302,25 @@ static void packet_lookup(struct kvs_front_engine *e,
 		return;
 	}
 	node = admit_node(e, p->node);
-	generation = ++f->next_generation << KVS_NODE_BITS |
-		     (node < 0 ? e->home : (uint32_t)node);
-	if (node >= 0 &&
-	    !kvs_node_lookup(&f->nodes[node], e->number, generation, p)) {
-		e->slots[p->slot].generation = generation;
+	q.generation = ++f->next_generation << KVS_NODE_BITS |
+		       (node < 0 ? e->home : (uint32_t)node);
+	q.id = p->id;
+	q.engine = e->number;
+	q.slot = p->slot;
+	q.what = (enum kvs_lookup)p->what;
+	q.n_hashes = p->n_hashes;
+	q.hashes = p->hashes;
+	if (node >= 0 && !kvs_node_lookup(&f->nodes[node], &q)) {
+		e->slots[p->slot].generation = q.generation;
 		e->slots[p->slot].room = 0; /* not in the directory */
 		return;
 	}
-	kvs_failed_fill(&out, p->slot, generation, node < 0 ? ENXIO : EAGAIN, 0,
-			node < 0 ? "node: there is no pool on it"
-				 : "out of memory");
-	kvs_front_engine_word(e, p->slot,
-			      KVS_WORD(generation, out.err, KVS_STATUS_FAILED),
-			      &out.h, sizeof(out));
+	kvs_failed_fill(
+		&out, p->slot, q.generation, node < 0 ? ENXIO : EAGAIN, 0,
+		node < 0 ? "node: there is no pool on it" : "out of memory");
+	kvs_front_engine_word(
+		e, p->slot, KVS_WORD(q.generation, out.err, KVS_STATUS_FAILED),
+		&out.h, sizeof(out));
 }
 
 static void packet_room(struct kvs_front_engine *e, enum kvs_packet_type type,

@@ -125,8 +125,7 @@ int kvs_node_packet(struct kvs_node *n, uint32_t engine,
 /* Its rooms may be kept, see kvs_cache_engine(). */
 int kvs_node_engine_cache(struct kvs_node *n, uint32_t number,
 			  const char *space, uint32_t block);
-int kvs_node_lookup(struct kvs_node *n, uint32_t engine, uint64_t generation,
-		    const struct kvs_packet_lookup *p);
+int kvs_node_lookup(struct kvs_node *n, const struct kvs_lookup_request *q);
 int kvs_node_retract(struct kvs_node *n, const struct kvs_retract_request *q);
 int kvs_node_abort(struct kvs_node *n, uint64_t generation,
 		   enum kvs_room_cause cause, int err, const char *why);

@@ -30,6 +30,7 @@ struct node_post {
 		struct kvs_packet_room packet;
 		struct kvs_room_request request;
 		struct kvs_retract_request retract;
+		struct kvs_lookup_request lookup; /* hashes: ranks */
 	};
 	struct kvs_rank_slice ranks[]; /* of request; then its members */
 };
@@ -218,25 +219,19 @@ static void run_lookup(struct kvs_post *post, void *ctx)
 	struct node_post *p = to_post(post);
 	struct kvs_node *n = ctx;
 
-	kvs_worker_lookup(n->worker, p->number, (uint32_t)p->caps, p->id,
-			  (const uint8_t(*)[16])p->ranks, (uint32_t)p->err,
-			  p->flag);
+	p->lookup.hashes = (const uint8_t(*)[16])p->ranks;
+	kvs_worker_lookup(n->worker, &p->lookup);
 	free(p);
 }
 
-int kvs_node_lookup(struct kvs_node *n, uint32_t engine, uint64_t generation,
-		    const struct kvs_packet_lookup *q)
+int kvs_node_lookup(struct kvs_node *n, const struct kvs_lookup_request *q)
 {
 	size_t hashes = q->n_hashes * sizeof(q->hashes[0]);
 	struct node_post *p = post_new(run_lookup, hashes);
 
 	if (!p)
 		return -ENOMEM;
-	p->number = engine;
-	p->id = generation;
-	p->caps = q->slot;
-	p->err = (int)q->n_hashes;
-	p->flag = q->flags & KVS_LOOKUP_DROP;
+	p->lookup = *q;
 	memcpy(p->ranks, q->hashes, hashes);
 	return post_send(n, p);
 }

@@ -10,13 +10,9 @@
 #include "lib/assert.h"
 #include "lib/log.h"
 #include "lib/rule.h"
-#include "pipeline/layout.h"
+#include "pipeline/retract_internal.h"
 #include "pipeline/room_internal.h"
 #include "pipeline/worker.h"
-
-#define RETRACT_MAGIC 0x4b565254u
-#define SUM_PIECE (1u << 20) /* bytes in cache at a time */
-#define SUM_TURN (8u << 20) /* bytes a turn */
 
 #define KVS_NAME_(n, s) s,
 const char *const kvs_retract_state_name[KVS_RETRACT_STATE_MAX] = {
@@ -26,10 +22,13 @@ const char *const kvs_retract_state_name[KVS_RETRACT_STATE_MAX] = {
 
 #define TO(s) (1u << KVS_RETRACT_##s)
 static const unsigned int edges[] = {
-	[KVS_RETRACT_LEAVING] = TO(SUMMING) | TO(DRAINING),
+	[KVS_RETRACT_LEAVING] = TO(SUMMING) | TO(KEEPING) | TO(DRAINING),
 	[KVS_RETRACT_SUMMING] = TO(RETRACTED) | TO(DRAINING),
+	[KVS_RETRACT_KEEPING] = TO(DONE) | TO(DRAINING),
+	[KVS_RETRACT_VERIFYING] = TO(PINNED) | TO(DRAINING),
 	[KVS_RETRACT_RETRACTED] = TO(CHECKING) | TO(DRAINING),
 	[KVS_RETRACT_CHECKING] = TO(RESUMING) | TO(DRAINING),
+	[KVS_RETRACT_PINNED] = TO(RESUMING) | TO(DRAINING),
 	[KVS_RETRACT_RESUMING] = TO(DONE) | TO(DRAINING),
 	[KVS_RETRACT_DONE] = TO(FREE),
 	[KVS_RETRACT_DRAINING] = TO(QUARANTINED) | TO(FREE),
@@ -43,8 +42,11 @@ static_assert(KVS_ARRAY_SIZE(edges) == KVS_RETRACT_STATE_MAX,
 static const enum kvs_status status[] = {
 	[KVS_RETRACT_LEAVING] = KVS_STATUS_ADMITTED,
 	[KVS_RETRACT_SUMMING] = KVS_STATUS_SEALING,
+	[KVS_RETRACT_KEEPING] = KVS_STATUS_SEALING,
+	[KVS_RETRACT_VERIFYING] = KVS_STATUS_SEALING,
 	[KVS_RETRACT_RETRACTED] = KVS_STATUS_READY,
 	[KVS_RETRACT_CHECKING] = KVS_STATUS_READY,
+	[KVS_RETRACT_PINNED] = KVS_STATUS_READY,
 	[KVS_RETRACT_RESUMING] = KVS_STATUS_COMMITTING,
 	[KVS_RETRACT_DONE] = KVS_STATUS_DONE,
 	[KVS_RETRACT_DRAINING] = KVS_STATUS_FAILED,
@@ -55,14 +57,14 @@ static_assert(KVS_ARRAY_SIZE(status) == KVS_RETRACT_STATE_MAX,
 	      "every state has a status");
 
 /* The one place where a state changes. */
-static void move(struct kvs_retraction *t, enum kvs_retract_state to)
+void kvs_retract_move(struct kvs_retraction *t, enum kvs_retract_state to)
 {
 	KVS_ASSERT(edges[t->state] & (1u << to));
 	t->state = to;
 	t->since = kvs_clock_now(t->w->clock);
 }
 
-static void tell(struct kvs_retraction *t)
+void kvs_retract_tell(struct kvs_retraction *t)
 {
 	if (t->engine->gone)
 		return;
@@ -91,8 +93,14 @@ static void drain_over(struct kvs_drain *d)
 		      (unsigned long long)t->generation,
 		      (unsigned long long)t->ext.bytes,
 		      d->abandoned ? "abandoned" : "released");
+	if (t->keep)
+		w->retracts.kept_bytes -= t->ext.bytes;
 	kvs_pool_release(&t->ext, d);
-	move(t, KVS_RETRACT_FREE);
+	/* What it has of the cache may go for those that wait. */
+	w->released |= t->prefix != NULL;
+	kvs_cache_put(w, t->prefix);
+	t->prefix = NULL;
+	kvs_retract_move(t, KVS_RETRACT_FREE);
 	kvs_list_add_tail(&w->retracts.dead, &t->dead_node);
 }
 
@@ -102,7 +110,7 @@ static void drain_stuck(struct kvs_drain *d)
 
 	if (t->state != KVS_RETRACT_DRAINING)
 		return;
-	move(t, KVS_RETRACT_QUARANTINED);
+	kvs_retract_move(t, KVS_RETRACT_QUARANTINED);
 	kvs_extents_set_state(&t->ext, KVS_EXTENT_QUARANTINED);
 	kvs_log_err("retraction %llu gen %llu: engine %u has not said that "
 		    "its copy ended, %llu bytes quarantined until it does or "
@@ -132,10 +140,32 @@ static const struct kvs_party_ops copy_ops = {
 
 /* ---- ends ------------------------------------------------------------- */
 
+static void count_end(const struct kvs_retraction *t)
+{
+	struct kvs_worker_stats *st = &t->w->stats;
+	bool dropped = t->cause == KVS_CAUSE_ENGINE_ABORT;
+
+	if (t->keep)
+		st->offloads[dropped		? KVS_OFFLOAD_RESULT_DROPPED
+			     : t->err == ENOSPC ? KVS_OFFLOAD_RESULT_NOSPACE
+						: KVS_OFFLOAD_RESULT_FAILED]++;
+	else if (t->prefix)
+		st->recalls[dropped ? KVS_RECALL_RESULT_UNPINNED
+			    : t->cause == KVS_CAUSE_CHECKSUM
+				    ? KVS_RECALL_RESULT_CHECKSUM
+			    : t->cause == KVS_CAUSE_CLAIM_TIMEOUT
+				    ? KVS_RECALL_RESULT_EXPIRED
+				    : KVS_RECALL_RESULT_FAILED]++;
+	else
+		st->retracts[dropped ? KVS_RETRACT_RESULT_DROPPED
+			     : t->cause == KVS_CAUSE_CHECKSUM
+				     ? KVS_RETRACT_RESULT_CHECKSUM
+				     : KVS_RETRACT_RESULT_FAILED]++;
+}
+
 /* R7: whatever ends it, there is this one way. */
-static int __attribute__((format(printf, 4, 5)))
-fail(struct kvs_retraction *t, enum kvs_room_cause cause, int err,
-     const char *fmt, ...)
+int kvs_retract_fail(struct kvs_retraction *t, enum kvs_room_cause cause,
+		     int err, const char *fmt, ...)
 {
 	struct kvs_worker *w = t->w;
 	char text[KVS_WIRE_TEXT];
@@ -149,7 +179,12 @@ fail(struct kvs_retraction *t, enum kvs_room_cause cause, int err,
 	case KVS_RETRACT_SUMMING:
 	case KVS_RETRACT_RETRACTED:
 	case KVS_RETRACT_CHECKING:
+	case KVS_RETRACT_VERIFYING:
+	case KVS_RETRACT_PINNED:
 		/* Nobody writes, nobody but us reads. */
+		break;
+	case KVS_RETRACT_KEEPING:
+		kvs_fill_end(&t->keep->fill);
 		break;
 	case KVS_RETRACT_RESUMING:
 		/* The engine's copy still reads. */
@@ -170,16 +205,13 @@ fail(struct kvs_retraction *t, enum kvs_room_cause cause, int err,
 		     (unsigned long long)t->generation, kvs_cause_name[cause],
 		     kvs_retract_state_name[t->state], text);
 	kvs_list_del(&t->sum_node);
+	kvs_timer_cancel(&w->timers, &t->limit);
 	t->failed = true;
 	t->cause = cause;
 	t->err = err;
 	w->live--;
-	w->stats.retracts[cause == KVS_CAUSE_ENGINE_ABORT
-				  ? KVS_RETRACT_RESULT_DROPPED
-			  : cause == KVS_CAUSE_CHECKSUM
-				  ? KVS_RETRACT_RESULT_CHECKSUM
-				  : KVS_RETRACT_RESULT_FAILED]++;
-	move(t, KVS_RETRACT_DRAINING);
+	count_end(t);
+	kvs_retract_move(t, KVS_RETRACT_DRAINING);
 	/* May be over, and the memory released, on return. */
 	kvs_drain_arm(&t->drain);
 	if (!t->engine->gone)
@@ -201,15 +233,26 @@ static void refuse(struct kvs_worker *w, const struct kvs_retract_request *q,
 			       text);
 }
 
-/* Places for all of it, or none. */
+/* Places for all of it, or none. What may be left out of the cache leaves the
+ * reserve to what must leave the device. */
 static int place(struct kvs_worker *w, const struct kvs_geometry *g,
-		 struct kvs_extents *ret, char *err, size_t errlen)
+		 bool reserve, struct kvs_extents *ret, char *err,
+		 size_t errlen)
 {
 	struct kvs_pool *pool = w->retracts.pool;
 	struct kvs_pool_account a;
 	uint64_t *lens;
 	int res;
 
+	if (reserve && kvs_retracts_room(w) < kvs_room_need(g)) {
+		snprintf(err, errlen,
+			 "%llu bytes are needed, and of pool.offload_size are "
+			 "free %llu beside reserve.retraction: nothing is kept "
+			 "of it",
+			 (unsigned long long)kvs_room_need(g),
+			 (unsigned long long)kvs_retracts_room(w));
+		return -ENOSPC;
+	}
 	res = kvs_geometry_lens(g, &lens);
 	if (res)
 		return res;
@@ -228,8 +271,8 @@ static int place(struct kvs_worker *w, const struct kvs_geometry *g,
 }
 
 static int lay_out(struct kvs_worker *w, const struct kvs_worker_engine *e,
-		   uint64_t tokens, struct kvs_geometry *g, char *err,
-		   size_t errlen)
+		   uint64_t tokens, uint32_t block_pages,
+		   struct kvs_geometry *g, char *err, size_t errlen)
 {
 	uint32_t extent_tokens;
 	int res = -E2BIG;
@@ -242,6 +285,12 @@ static int lay_out(struct kvs_worker *w, const struct kvs_worker_engine *e,
 	extent_tokens =
 		kvs_geometry_extent_tokens(e->layout, w->set->extent_tokens,
 					   kvs_pool_segment(w->retracts.pool));
+	/* whole blocks in each extent, as in those of the receive pool */
+	if (block_pages && extent_tokens > e->extent_tokens)
+		extent_tokens = e->extent_tokens;
+	if (block_pages)
+		extent_tokens -=
+			extent_tokens % (block_pages * e->layout->page_size);
 	if (extent_tokens)
 		res = kvs_geometry_init(g, e->layout, tokens, extent_tokens,
 					kvs_pool_segment(w->retracts.pool), 1,
@@ -254,9 +303,9 @@ static int lay_out(struct kvs_worker *w, const struct kvs_worker_engine *e,
 	return res;
 }
 
-static int create(struct kvs_worker *w, struct kvs_worker_engine *e,
-		  const struct kvs_retract_request *q,
-		  struct kvs_retraction **ret, char *err, size_t errlen)
+int kvs_retract_new(struct kvs_worker *w, struct kvs_worker_engine *e,
+		    const struct kvs_retract_request *q,
+		    struct kvs_retraction **ret)
 {
 	struct kvs_drain_opts d = {
 		.generation = q->generation,
@@ -269,23 +318,12 @@ static int create(struct kvs_worker *w, struct kvs_worker_engine *e,
 		.left = drain_left,
 	};
 	struct kvs_retraction *t = calloc(1, sizeof(*t));
-	int res;
 
-	if (!t)
+	if (!t || kvs_u64map_add(&w->retracts.map, q->generation, t)) {
+		free(t);
 		return -ENOMEM;
-	res = lay_out(w, e, q->tokens, &t->geo, err, errlen);
-	if (res)
-		goto out_free;
-	/* Its place in the map first: then memory is the last that can fail,
-	 * and is not taken from a pool to be given back. */
-	res = kvs_u64map_add(&w->retracts.map, q->generation, t);
-	if (res)
-		goto out_geometry;
-	res = place(w, &t->geo, &t->ext, err, errlen);
-	if (res)
-		goto out_map;
-	t->magic = RETRACT_MAGIC;
-	t->state = KVS_RETRACT_LEAVING;
+	}
+	t->magic = KVS_RETRACT_MAGIC;
 	t->id = q->id;
 	t->generation = q->generation;
 	t->w = w;
@@ -300,18 +338,50 @@ static int create(struct kvs_worker *w, struct kvs_worker_engine *e,
 	w->live++;
 	*ret = t;
 	return 0;
+}
 
-out_map:
-	(void)kvs_u64map_del(&w->retracts.map, q->generation);
-out_geometry:
+/* Nobody has been told of it. */
+static void undo(struct kvs_retraction *t)
+{
+	t->w->live--;
+	kvs_list_del(&t->engine_node);
+	(void)kvs_u64map_del(&t->w->retracts.map, t->generation);
+	kvs_drain_fini(&t->drain);
 	kvs_geometry_fini(&t->geo);
-out_free:
 	free(t);
-	return res;
+}
+
+int kvs_retract_create(struct kvs_worker *w, struct kvs_worker_engine *e,
+		       const struct kvs_retract_request *q,
+		       struct kvs_keep *keep, struct kvs_retraction **ret,
+		       char *err, size_t errlen)
+{
+	struct kvs_retraction *t;
+	int res;
+
+	res = kvs_retract_new(w, e, q, &t);
+	if (res)
+		return res;
+	res = lay_out(w, e, q->tokens, keep ? keep->block_pages : 0, &t->geo,
+		      err, errlen);
+	/* memory is the last that can fail, and is not taken from a pool to be
+	 * given back */
+	if (!res)
+		res = place(w, &t->geo, keep, &t->ext, err, errlen);
+	if (res) {
+		undo(t);
+		return res;
+	}
+	t->state = KVS_RETRACT_LEAVING;
+	t->keep = keep;
+	if (keep)
+		w->retracts.kept_bytes += t->ext.bytes;
+	*ret = t;
+	return 0;
 }
 
 /* From here on the engine may write to the extents: it is a party (R13). */
-static int tell_places(struct kvs_retraction *t)
+int kvs_retract_tell_places(struct kvs_retraction *t)
 {
 	size_t len =
 		sizeof(struct kvs_packet_ready) + t->ext.n * sizeof(uint64_t);
@@ -352,118 +422,14 @@ void kvs_worker_retract(struct kvs_worker *w,
 		refuse(w, q, ESHUTDOWN, "the daemon is going down");
 		return;
 	}
-	res = create(w, e, q, &t, text, sizeof(text));
+	res = kvs_retract_create(w, e, q, NULL, &t, text, sizeof(text));
 	if (res) {
 		refuse(w, q, -res, text);
 		return;
 	}
 	w->stats.retracts[KVS_RETRACT_RESULT_TAKEN]++;
-	if (tell_places(t))
-		fail(t, KVS_CAUSE_INTERNAL, ENOMEM, "%s", text);
-}
-
-/* ---- sums ------------------------------------------------------------- */
-
-static void sum_begin(struct kvs_retraction *t, bool first)
-{
-	struct kvs_retracts *all = &t->w->retracts;
-	uint64_t total = 0;
-
-	for (uint32_t i = 0; i < t->ext.n; i++)
-		total += t->ext.v[i].len;
-	kvs_digest_init(&t->digest, KVS_DIGEST_CRC32C, total);
-	t->sum_extent = 0;
-	t->sum_off = 0;
-	t->sum_at = 0;
-	if (first)
-		kvs_list_add(&all->sums, &t->sum_node);
-	else
-		kvs_list_add_tail(&all->sums, &t->sum_node);
-}
-
-static void sum_done(struct kvs_retraction *t)
-{
-	uint32_t sum = kvs_digest_value(&t->digest);
-
-	kvs_list_del(&t->sum_node);
-	if (t->state == KVS_RETRACT_SUMMING) {
-		t->sum = sum;
-		move(t, KVS_RETRACT_RETRACTED);
-		kvs_extents_set_state(&t->ext, KVS_EXTENT_RETRACTED);
-		t->w->stats.retracts[KVS_RETRACT_RESULT_OUT]++;
-		tell(t);
-		return;
-	}
-	if (sum != t->sum) {
-		fail(t, KVS_CAUSE_CHECKSUM, EBADMSG,
-		     "crc32c of what came out is %08x, of what is to go back "
-		     "%08x",
-		     t->sum, sum);
-		return;
-	}
-	move(t, KVS_RETRACT_RESUMING);
-	kvs_extents_set_state(&t->ext, KVS_EXTENT_COMMITTING);
-	if (KVS_RULE(R13, RESUME))
-		KVS_ASSERT(!kvs_drain_join(&t->drain, &t->copy));
-	tell(t);
-}
-
-/* One piece; its length. */
-static uint64_t sum_some(struct kvs_retraction *t)
-{
-	const struct kvs_extent *x;
-	uint64_t len = 0;
-
-	while (t->sum_extent < t->ext.n &&
-	       t->sum_off == t->ext.v[t->sum_extent].len) {
-		t->sum_extent++;
-		t->sum_off = 0;
-	}
-	if (t->sum_extent < t->ext.n) {
-		const unsigned char *base =
-			kvs_extent_addr(&t->ext, t->sum_extent);
-
-		x = &t->ext.v[t->sum_extent];
-		len = x->len - t->sum_off;
-		if (len > SUM_PIECE)
-			len = SUM_PIECE;
-		/* a phantom pool has no bytes */
-		if (base)
-			(void)kvs_digest_add(&t->digest, t->sum_at,
-					     base + t->sum_off, len);
-		t->sum_off += len;
-		t->sum_at += len;
-	}
-	if (t->sum_at == t->digest.total)
-		sum_done(t);
-	return len;
-}
-
-void kvs_retracts_turn(struct kvs_worker *w)
-{
-	struct kvs_retracts *all = &w->retracts;
-	struct kvs_retraction *t, *tmp;
-	uint64_t bytes = 0;
-
-	while (!kvs_list_empty(&all->sums) && bytes < SUM_TURN)
-		bytes += sum_some(kvs_list_first(
-			&all->sums, struct kvs_retraction, sum_node));
-	kvs_list_for_each_entry_safe(t, tmp, &all->dead, dead_node) {
-		KVS_CHECK_MAGIC(t, RETRACT_MAGIC);
-		KVS_ASSERT(t->state == KVS_RETRACT_FREE);
-		kvs_list_del(&t->dead_node);
-		kvs_list_del(&t->engine_node);
-		(void)kvs_u64map_del(&all->map, t->generation);
-		kvs_drain_fini(&t->drain);
-		kvs_geometry_fini(&t->geo);
-		t->magic = 0;
-		free(t);
-	}
-}
-
-bool kvs_retracts_busy(const struct kvs_worker *w)
-{
-	return !kvs_list_empty(&w->retracts.sums);
+	if (kvs_retract_tell_places(t))
+		kvs_retract_fail(t, KVS_CAUSE_INTERNAL, ENOMEM, "%s", text);
 }
 
 /* ---- packets ---------------------------------------------------------- */
@@ -472,9 +438,10 @@ bool kvs_retracts_busy(const struct kvs_worker *w)
 static int copied_out(struct kvs_retraction *t, int err)
 {
 	if (t->state == KVS_RETRACT_LEAVING && err)
-		fail(t, KVS_CAUSE_COPY_FAILED, err,
-		     "the engine's copy from the device failed; what is there "
-		     "is whole");
+		kvs_retract_fail(
+			t, KVS_CAUSE_COPY_FAILED, err,
+			"the engine's copy from the device failed; what is there "
+			"is whole");
 	if (t->state != KVS_RETRACT_LEAVING) {
 		if (!t->failed)
 			return -EPROTO;
@@ -484,28 +451,36 @@ static int copied_out(struct kvs_retraction *t, int err)
 	kvs_party_leave(&t->copy, KVS_PROOF_COPY_EVENT);
 	kvs_hist_record(&t->w->stats.retract,
 			kvs_clock_now(t->w->clock) - t->since);
-	move(t, KVS_RETRACT_SUMMING);
 	kvs_extents_set_state(&t->ext, KVS_EXTENT_STAGED);
-	tell(t);
-	sum_begin(t, false);
+	if (t->keep) {
+		kvs_offload_copied(t);
+		return 0;
+	}
+	kvs_retract_move(t, KVS_RETRACT_SUMMING);
+	kvs_retract_tell(t);
+	kvs_retract_sum(t, false);
 	return 0;
 }
 
 /* Back to the device. It waits for nothing, and before those that leave. */
 static int resume(struct kvs_retraction *t)
 {
+	if (t->state == KVS_RETRACT_PINNED) {
+		kvs_pin_recall(t);
+		return 0;
+	}
 	if (t->state != KVS_RETRACT_RETRACTED)
 		return -EPROTO;
-	move(t, KVS_RETRACT_CHECKING);
-	sum_begin(t, true);
+	kvs_retract_move(t, KVS_RETRACT_CHECKING);
+	kvs_retract_sum(t, true);
 	return 0;
 }
 
 static int resumed(struct kvs_retraction *t, int err)
 {
 	if (t->state == KVS_RETRACT_RESUMING && err)
-		fail(t, KVS_CAUSE_COPY_FAILED, err,
-		     "the engine's copy to the device failed");
+		kvs_retract_fail(t, KVS_CAUSE_COPY_FAILED, err,
+				 "the engine's copy to the device failed");
 	if (t->state != KVS_RETRACT_RESUMING) {
 		if (!t->failed)
 			return -EPROTO;
@@ -514,10 +489,13 @@ static int resumed(struct kvs_retraction *t, int err)
 	}
 	kvs_hist_record(&t->w->stats.resume,
 			kvs_clock_now(t->w->clock) - t->since);
-	move(t, KVS_RETRACT_DONE);
+	kvs_retract_move(t, KVS_RETRACT_DONE);
 	t->w->live--;
-	t->w->stats.retracts[KVS_RETRACT_RESULT_RESUMED]++;
-	tell(t);
+	if (t->prefix)
+		kvs_pin_recalled(t);
+	else
+		t->w->stats.retracts[KVS_RETRACT_RESULT_RESUMED]++;
+	kvs_retract_tell(t);
 	kvs_party_leave(&t->copy, KVS_PROOF_COPY_EVENT);
 	kvs_drain_arm(&t->drain);
 	return 0;
@@ -546,8 +524,8 @@ int kvs_retract_packet(struct kvs_worker *w, uint32_t engine,
 		kvs_party_leave(&t->copy, KVS_PROOF_COPY_EVENT);
 		return 0;
 	case KVS_PACKET_ABORT:
-		(void)fail(t, KVS_CAUSE_ENGINE_ABORT, ECANCELED,
-			   "dropped by the engine");
+		(void)kvs_retract_fail(t, KVS_CAUSE_ENGINE_ABORT, ECANCELED,
+				       "dropped by the engine");
 		return 0;
 	case KVS_PACKET_ATTACH:
 	case KVS_PACKET_ATTACHED:
@@ -573,6 +551,7 @@ void kvs_retracts_init(struct kvs_worker *w, uint64_t secret)
 {
 	kvs_u64map_init(&w->retracts.map, secret);
 	kvs_list_init(&w->retracts.sums);
+	kvs_list_init(&w->retracts.keeps);
 	kvs_list_init(&w->retracts.dead);
 }
 
@@ -587,8 +566,8 @@ void kvs_retracts_engine_lost(struct kvs_worker_engine *e, bool proof)
 	struct kvs_retraction *t, *tmp;
 
 	kvs_list_for_each_entry_safe(t, tmp, &e->retractions, engine_node) {
-		(void)fail(t, KVS_CAUSE_ENGINE_LOST, ECONNRESET,
-			   "the decode engine is gone");
+		(void)kvs_retract_fail(t, KVS_CAUSE_ENGINE_LOST, ECONNRESET,
+				       "the decode engine is gone");
 		if (proof)
 			kvs_party_leave(&t->copy, KVS_PROOF_PROCESS_EXIT);
 	}
@@ -601,8 +580,8 @@ void kvs_retracts_shutdown(struct kvs_worker *w)
 
 	while ((t = kvs_u64map_next(&w->retracts.map, &pos)))
 		if (t->state < KVS_RETRACT_RETRACTED)
-			(void)fail(t, KVS_CAUSE_SHUTDOWN, ESHUTDOWN,
-				   "the daemon is going down");
+			(void)kvs_retract_fail(t, KVS_CAUSE_SHUTDOWN, ESHUTDOWN,
+					       "the daemon is going down");
 }
 
 void kvs_retracts_abandon(struct kvs_worker *w)
@@ -611,7 +590,8 @@ void kvs_retracts_abandon(struct kvs_worker *w)
 	size_t pos = 0;
 
 	while ((t = kvs_u64map_next(&w->retracts.map, &pos))) {
-		(void)fail(t, KVS_CAUSE_SHUTDOWN, ESHUTDOWN, "the daemon ends");
+		(void)kvs_retract_fail(t, KVS_CAUSE_SHUTDOWN, ESHUTDOWN,
+				       "the daemon ends");
 		kvs_drain_abandon(&t->drain);
 	}
 }

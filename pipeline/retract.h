@@ -22,6 +22,19 @@
  * are done in pieces, some each turn, those that come back first, so that no
  * receive waits for them.
  *
+ * An *offload* is a request's blocks that are to be cached: it leaves in the
+ * same way, and its bytes go on into the cache (pipeline/cache_fill.h). It
+ * takes of the offload pool only what is above the reserve of retractions.
+ *
+ *  LEAVING -> KEEPING -> DONE
+ *
+ * A *pin* keeps blocks of the cache where they are until its engine has copied
+ * them to its device (recall), gives them up, or cache.pin_timeout is over. It
+ * has no extents of its own: its drain, whose party the copy is, has pins on
+ * units of the cache behind it (pipeline/recall.c).
+ *
+ *  VERIFYING -> PINNED -> RESUMING -> DONE
+ *
  * Places, states and ends are this file's; slots, words and packets of an
  * engine are those of rooms (attach_msg.h).
  */
@@ -37,6 +50,7 @@
 #include "pinned/drain.h"
 #include "pinned/pool.h"
 #include "pipeline/attach_msg.h"
+#include "pipeline/cache_fill.h"
 #include "pipeline/digest.h"
 #include "pipeline/geometry.h"
 #include "pipeline/stats.h"
@@ -44,36 +58,55 @@
 struct kvs_worker;
 struct kvs_worker_engine;
 
-#define KVS_RETRACT_STATES(X)                                                   \
+#define KVS_RETRACT_STATES(X)                                                    \
 	/* holds: extents (granted), the engine's copy writes them. Moves on: \
-	 * its copy event. Ends: failed copy, engine's abort or death. */ \
-	X(LEAVING, "leaving")                                                   \
+	 * its copy event. Ends: failed copy, engine's abort or death. */  \
+	X(LEAVING, "leaving")                                                    \
 	/* holds: extents (staged), being summed up. Moves on: the sum. Ends: \
+	 * engine's abort or death. */  \
+	X(SUMMING, "summing")                                                    \
+	/* holds: extents (staged), and places in the cache; an offload, being \
+	 * copied there. Moves on: the last block. Ends: no memory for it, \
 	 * engine's abort or death. */ \
-	X(SUMMING, "summing")                                                   \
-	/* holds: extents (retracted); the device pages are free. Moves on:   \
-	 * the engine's commit. Ends: engine's abort or death; the daemon's   \
-	 * end. */ \
-	X(RETRACTED, "retracted")                                               \
+	X(KEEPING, "keeping")                                                    \
+	/* holds: pins on cached units, being compared with their sums. Moves \
+	 * on: all agree. Ends: one does not, engine's abort or death. */  \
+	X(VERIFYING, "verifying")                                                \
+	/* holds: extents (retracted); the device pages are free. Moves on: \
+	 * the engine's commit. Ends: engine's abort or death; the daemon's \
+	 * end. */    \
+	X(RETRACTED, "retracted")                                                \
 	/* holds: extents (retracted), being compared with the sum. Moves on: \
-	 * they agree. Ends: they do not, engine's abort or death. */ \
-	X(CHECKING, "checking")                                                 \
-	/* holds: extents (committing), the engine copies them back. Moves    \
-	 * on: its copy event. Ends: failed copy, engine's abort or death. */ \
-	X(RESUMING, "resuming")                                                 \
-	/* holds: extents until the drain, armed here, is over. */              \
-	X(DONE, "done")                                                         \
-	/* ended; holds: extents (held) until the drain is over. */             \
-	X(DRAINING, "draining")                                                 \
-	/* ended, the copy cannot be stopped; a late proof frees it. */         \
-	X(QUARANTINED, "quarantined")                                           \
-	/* holds: nothing; deleted at the end of the worker's turn. */          \
+	 * they agree. Ends: they do not, engine's abort or death. */  \
+	X(CHECKING, "checking")                                                  \
+	/* holds: pins on cached units. Moves on: the engine's commit. Ends: \
+	 * cache.pin_timeout, engine's abort or death; the daemon's end. */   \
+	X(PINNED, "pinned")                                                      \
+	/* holds: extents (committing), or pins; the engine copies them back. \
+	 * Moves on: its copy event. Ends: failed copy, engine's abort or \
+	 * death. */  \
+	X(RESUMING, "resuming")                                                  \
+	/* holds: extents until the drain, armed here, is over. */               \
+	X(DONE, "done")                                                          \
+	/* ended; holds: extents (held) until the drain is over. */              \
+	X(DRAINING, "draining")                                                  \
+	/* ended, the copy cannot be stopped; a late proof frees it. */          \
+	X(QUARANTINED, "quarantined")                                            \
+	/* holds: nothing; deleted at the end of the worker's turn. */           \
 	X(FREE, "free")
 
 #define KVS_ENUM_(n, s) KVS_RETRACT_##n,
 enum kvs_retract_state { KVS_RETRACT_STATES(KVS_ENUM_) KVS_RETRACT_STATE_MAX };
 #undef KVS_ENUM_
 extern const char *const kvs_retract_state_name[KVS_RETRACT_STATE_MAX];
+
+/* An offload's blocks, less those that were cached when it was asked for. */
+struct kvs_keep {
+	uint32_t block_pages;
+	uint32_t n;
+	struct kvs_fill fill; /* KEEPING */
+	struct kvs_key keys[];
+};
 
 /* What an engine asked for; checked by whoever builds it. */
 struct kvs_retract_request {
@@ -100,12 +133,16 @@ struct kvs_retraction {
 	struct kvs_party copy; /* out, then back */
 	uint64_t since; /* ns, of the present state */
 
-	struct kvs_list sum_node; /* SUMMING, CHECKING */
+	struct kvs_list sum_node; /* SUMMING, CHECKING; KEEPING */
 	uint32_t sum_extent; /* where the summing is */
 	uint64_t sum_off;
 	uint64_t sum_at; /* bytes before */
 	struct kvs_digest digest;
 	uint32_t sum; /* of what came out */
+
+	struct kvs_keep *keep; /* of an offload; else NULL */
+	struct kvs_prefix *prefix; /* of a pin; else NULL */
+	struct kvs_timer limit; /* PINNED */
 
 	enum kvs_room_cause cause; /* why it ended */
 	int err;
@@ -119,8 +156,10 @@ struct kvs_retracts {
 	uint32_t pool_index; /* as engines know it */
 	struct kvs_u64map map; /* by generation */
 	struct kvs_list sums; /* those that come back first */
+	struct kvs_list keeps; /* offloads on their way to the cache */
 	struct kvs_list dead;
-	uint64_t reserve; /* bytes, see kvs_retracts_reserve() */
+	uint64_t reserve; /* bytes, see kvs_retracts_engines() */
+	uint64_t kept_bytes; /* of offloads */
 };
 
 void kvs_retracts_init(struct kvs_worker *w, uint64_t secret);
@@ -140,6 +179,22 @@ void kvs_retracts_engines(struct kvs_worker *w);
  * FAILED: -ENOSPC not now, -E2BIG never. */
 void kvs_worker_retract(struct kvs_worker *w,
 			const struct kvs_retract_request *q);
+
+/* Always answers through to_engine(): CACHED with the blocks that need not be
+ * copied, then as kvs_worker_retract(); DONE when that is all of them.
+ * FAILED: -EOPNOTSUPP nothing of this engine is cached. */
+void kvs_worker_offload(struct kvs_worker *w,
+			const struct kvs_lookup_request *q);
+
+/* Always answers through to_engine(): CACHED with the blocks that are pinned,
+ * SEALING, then READY with their places. FAILED: -ENOENT nothing is cached of
+ * it; -ENOSPC more than cache.pin_share would be in use; -EOPNOTSUPP. */
+void kvs_worker_pin(struct kvs_worker *w, const struct kvs_lookup_request *q);
+/* The blocks of a pin are what was kept. */
+void kvs_pin_verified(struct kvs_retraction *t);
+/* They are not, or cannot be had: it is as with rooms. */
+int kvs_pin_fail(struct kvs_retraction *t, enum kvs_room_cause cause, int err,
+		 const char *text);
 
 /**
  * kvs_retract_packet() - a packet of an engine that is about no room

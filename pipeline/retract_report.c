@@ -6,7 +6,7 @@
 
 #include "lib/log.h"
 #include "pipeline/layout.h"
-#include "pipeline/retract.h"
+#include "pipeline/retract_internal.h"
 #include "pipeline/worker.h"
 
 /* Bytes of the largest request that an engine may run; 0: it does not say. */
@@ -42,6 +42,21 @@ void kvs_retracts_engines(struct kvs_worker *w)
 			     (unsigned long long)want);
 }
 
+uint64_t kvs_retracts_room(const struct kvs_worker *w)
+{
+	const struct kvs_retracts *all = &w->retracts;
+	uint64_t most = kvs_pool_size(all->pool) - all->reserve;
+
+	return most > all->kept_bytes ? most - all->kept_bytes : 0;
+}
+
+/* The pool that it has something of. */
+static const struct kvs_pool *pool_of(const struct kvs_worker *w,
+				      const struct kvs_retraction *t)
+{
+	return t->ext.n ? w->retracts.pool : w->pool;
+}
+
 static bool held(const struct kvs_retraction *t)
 {
 	return t->state == KVS_RETRACT_DRAINING ||
@@ -65,9 +80,9 @@ size_t kvs_retracts_list(const struct kvs_worker *w, struct kvs_room_info *v,
 		i->generation = t->generation;
 		i->state = kvs_retract_state_name[t->state];
 		i->worker = w->o.index;
-		i->node = kvs_pool_node(w->retracts.pool);
+		i->node = kvs_pool_node(pool_of(w, t));
 		i->engine = t->engine->number;
-		i->tokens = t->geo.tokens;
+		i->tokens = t->prefix ? t->prefix->tokens : t->geo.tokens;
 		i->bytes = t->ext.bytes;
 		i->age = now - t->since;
 		i->cause = t->failed ? kvs_cause_name[t->cause] : "";
@@ -95,7 +110,7 @@ size_t kvs_retracts_holds(const struct kvs_worker *w, struct kvs_hold_info *v,
 		i->state = kvs_retract_state_name[t->state];
 		i->cause = kvs_cause_name[t->cause];
 		i->worker = w->o.index;
-		i->node = kvs_pool_node(w->retracts.pool);
+		i->node = kvs_pool_node(pool_of(w, t));
 		i->engine = t->engine->number;
 		i->bytes = t->ext.bytes;
 		i->age = now - t->drain.armed_at;

@@ -25,6 +25,7 @@ unsigned int kvs_error_class(int err)
 	case EACCES:
 	case ERANGE:
 	case ENXIO:
+	case EOPNOTSUPP:
 		return 400;
 	default:
 		return 503;

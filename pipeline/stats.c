@@ -15,6 +15,12 @@ const char *const kvs_ack_impossible_name[KVS_ACK_IMPOSSIBLE_MAX] = {
 	KVS_ACK_IMPOSSIBLE(KVS_NAME_)
 };
 const char *const kvs_stray_name[KVS_STRAY_MAX] = { KVS_STRAYS(KVS_NAME_) };
+const char *const kvs_offload_result_name[KVS_OFFLOAD_RESULT_MAX] = {
+	KVS_OFFLOAD_RESULTS(KVS_NAME_)
+};
+const char *const kvs_recall_result_name[KVS_RECALL_RESULT_MAX] = {
+	KVS_RECALL_RESULTS(KVS_NAME_)
+};
 const char *const kvs_retract_result_name[KVS_RETRACT_RESULT_MAX] = {
 	KVS_RETRACT_RESULTS(KVS_NAME_)
 };

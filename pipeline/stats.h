@@ -103,6 +103,26 @@
 	X(CHECKSUM, "checksum") /* what is to go back is not the same */ \
 	X(FAILED, "failed") /* copy failed, engine lost, shutdown */
 
+/* X(NAME, label): kvstage_offload_total{result} */
+#define KVS_OFFLOAD_RESULTS(X)                                                \
+	X(KEPT, "kept") /* in the cache, or there already */                  \
+	X(NOSPACE, "nospace") /* none in the offload pool, or for the cache \
+				 now */ \
+	X(NOFIT, "nofit") /* can never fit, or nothing of it is kept */       \
+	X(DROPPED, "dropped") /* the engine ended it */                       \
+	X(FAILED, "failed") /* copy failed, engine lost, shutdown */
+
+/* X(NAME, label): kvstage_recall_total{result} */
+#define KVS_RECALL_RESULTS(X)                                                  \
+	X(PINNED, "pinned") /* they are whole, and stay */                     \
+	X(RECALLED, "recalled") /* of these, copied to the device */           \
+	X(UNPINNED, "unpinned") /* of these, given up by the engine */         \
+	X(EXPIRED, "expired") /* of these, neither within cache.pin_timeout */ \
+	X(NOTHING, "nothing") /* none of them is cached */                     \
+	X(NOSPACE, "nospace") /* cache.pin_share is in use */                  \
+	X(CHECKSUM, "checksum") /* they are not what was kept */               \
+	X(FAILED, "failed") /* copy failed, engine lost, shutdown */
+
 #define KVS_ENUM_(n, s) KVS_CAUSE_##n,
 enum kvs_room_cause { KVS_ROOM_CAUSES(KVS_ENUM_) KVS_CAUSE_MAX };
 #undef KVS_ENUM_
@@ -123,6 +143,14 @@ enum kvs_retract_result {
 	KVS_RETRACT_RESULTS(KVS_ENUM_) KVS_RETRACT_RESULT_MAX
 };
 #undef KVS_ENUM_
+#define KVS_ENUM_(n, s) KVS_OFFLOAD_RESULT_##n,
+enum kvs_offload_result {
+	KVS_OFFLOAD_RESULTS(KVS_ENUM_) KVS_OFFLOAD_RESULT_MAX
+};
+#undef KVS_ENUM_
+#define KVS_ENUM_(n, s) KVS_RECALL_RESULT_##n,
+enum kvs_recall_result { KVS_RECALL_RESULTS(KVS_ENUM_) KVS_RECALL_RESULT_MAX };
+#undef KVS_ENUM_
 #define KVS_ENUM_(n, s) KVS_STRAY_##n,
 enum kvs_stray { KVS_STRAYS(KVS_ENUM_) KVS_STRAY_MAX };
 #undef KVS_ENUM_
@@ -136,6 +164,8 @@ extern const char *const kvs_auth_key_name[KVS_AUTH_KEYS_MAX];
 
 extern const char *const kvs_ack_impossible_name[KVS_ACK_IMPOSSIBLE_MAX];
 extern const char *const kvs_retract_result_name[KVS_RETRACT_RESULT_MAX];
+extern const char *const kvs_offload_result_name[KVS_OFFLOAD_RESULT_MAX];
+extern const char *const kvs_recall_result_name[KVS_RECALL_RESULT_MAX];
 extern const char *const kvs_stray_name[KVS_STRAY_MAX];
 extern const char *const kvs_cause_name[KVS_CAUSE_MAX];
 extern const char *const kvs_admit_result_name[KVS_ADMIT_MAX];
@@ -152,6 +182,8 @@ struct kvs_worker_stats {
 	uint64_t acks_impossible[KVS_ACK_IMPOSSIBLE_MAX];
 	uint64_t strays[KVS_STRAY_MAX];
 	uint64_t retracts[KVS_RETRACT_RESULT_MAX];
+	uint64_t offloads[KVS_OFFLOAD_RESULT_MAX];
+	uint64_t recalls[KVS_RECALL_RESULT_MAX];
 	uint64_t loans_called; /* memory taken from rooms nobody opened */
 	uint64_t checksum_skipped; /* rooms' ranks that could not give one */
 	uint64_t late_bytes; /* arrived for a room that was over */
@@ -180,6 +212,8 @@ struct kvs_cache_stats {
 	uint64_t hits; /* of them, taken from here */
 	uint64_t hit_bytes;
 	uint64_t donated_bytes;
+	uint64_t offloaded_bytes; /* of units that came off a device */
+	uint64_t recalled_bytes; /* copied to devices without a room */
 	uint64_t duplicates; /* blocks that were there already */
 	uint64_t evicted_bytes;
 	uint64_t bad; /* blocks that were not what was kept */

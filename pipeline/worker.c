@@ -353,23 +353,29 @@ void kvs_worker_admit(struct kvs_worker *w, const struct kvs_room_request *q)
 	kvs_room_tell_cached(r);
 }
 
-void kvs_worker_lookup(struct kvs_worker *w, uint32_t engine, uint32_t slot,
-		       uint64_t generation, const uint8_t (*hashes)[16],
-		       uint32_t n, bool drop)
+void kvs_worker_lookup(struct kvs_worker *w, const struct kvs_lookup_request *q)
 {
-	struct kvs_worker_engine *e = kvs_worker_engine_find(w, engine);
-	struct kvs_packet_cached p = {
-		.h = { KVS_ATTACH_MAGIC, KVS_PACKET_CACHED },
-		.generation = generation,
-		.slot = slot,
-	};
+	struct kvs_worker_engine *e = kvs_worker_engine_find(w, q->engine);
 
 	if (!e)
 		return;
-	p.blocks = kvs_cache_find(w, e, hashes, n, drop);
-	w->o.out->to_engine(w->o.arg, engine, slot,
-			    KVS_WORD(generation, 0, KVS_STATUS_DONE), &p.h,
-			    sizeof(p));
+	switch (q->what) {
+	case KVS_LOOKUP_FIND:
+	case KVS_LOOKUP_DROP:
+		kvs_worker_tell_cached(
+			w, q, KVS_STATUS_DONE,
+			kvs_cache_find(w, e, q->hashes, q->n_hashes,
+				       q->what == KVS_LOOKUP_DROP));
+		return;
+	case KVS_LOOKUP_OFFLOAD:
+		kvs_worker_offload(w, q);
+		return;
+	case KVS_LOOKUP_PIN:
+		kvs_worker_pin(w, q);
+		return;
+	case KVS_LOOKUP_MAX:
+		break;
+	}
 }
 
 static void open_refuse(struct kvs_worker *w, uint64_t session,

@@ -194,9 +194,8 @@ void kvs_worker_admit(struct kvs_worker *w, const struct kvs_room_request *q);
 void kvs_worker_join(struct kvs_worker *w, uint64_t generation, uint32_t engine,
 		     uint32_t slot);
 /* Always answers through to_engine(). */
-void kvs_worker_lookup(struct kvs_worker *w, uint32_t engine, uint32_t slot,
-		       uint64_t generation, const uint8_t (*hashes)[16],
-		       uint32_t n, bool drop);
+void kvs_worker_lookup(struct kvs_worker *w,
+		       const struct kvs_lookup_request *q);
 /* OPEN whose room was found: @generation from the directory. Answers with
  * GRANT (now or when there is memory) or REFUSE. */
 void kvs_worker_open(struct kvs_worker *w, uint64_t session,

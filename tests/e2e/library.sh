@@ -4,9 +4,10 @@
 # Claim: libkvstage.so exports exactly the functions that the public headers
 # declare, each has a manual page, which has the structures of the headers too,
 # and an installed copy (headers, library, pkg-config file) is enough, wherever
-# it was put, to build and run a program that uses them all and the two
-# examples, which hand a room over through a real kvstaged; man finds the page
-# by the name of each function; and the unit of a full install starts what was
+# it was put, to build and run a program that uses them all and the
+# examples: two hand a room over through a real kvstaged, two move requests and
+# cached blocks off their device and back; man finds the page by the name of
+# each function; and the unit of a full install starts what was
 # installed with settings that were installed, while settings that are there
 # are left alone.
 
@@ -142,7 +143,7 @@ else
 	fail "the program that uses all functions does not link"
 fi
 
-for example in engine sender; do
+for example in engine sender offload retract; do
 	cc -Wall -Werror -o "$dir/$example" "$top/tools/examples/$example.c" \
 		-pthread "${flags[@]}" || fail "example $example: does not build"
 done
@@ -151,6 +152,7 @@ done
 "$build/tools/kvstaged" --listen-address 127.0.0.1:0 \
 	--listen-port-file "$dir/port" --engine-socket "$dir/sock" \
 	--ctl-socket "$dir/ctl" --http-address off --pool-size 8M \
+	--pool-offload-size 8M --reserve-retraction 2M \
 	>"$dir/log" 2>&1 &
 daemon=$!
 for ((i = 0; i < 600; i++)); do
@@ -169,5 +171,13 @@ grep -q 'layer 0 is there' "$dir/got" ||
 	fail "example engine saw no layer: $(cat "$dir/got")"
 grep -q 'room 7: 7 pages, first byte 42' "$dir/got" ||
 	fail "example engine said: $(cat "$dir/got")"
+timeout 20 "$dir/offload" "$dir/sock" >"$dir/got" 2>&1 ||
+	fail "example offload: $(cat "$dir/got" "$dir/log")"
+grep -q 'recalled: 20 pages, last byte 26' "$dir/got" ||
+	fail "example offload said: $(cat "$dir/got")"
+timeout 20 "$dir/retract" "$dir/sock" >"$dir/got" 2>&1 ||
+	fail "example retract: $(cat "$dir/got" "$dir/log")"
+grep -q 'back on 20 other pages, first byte 7' "$dir/got" ||
+	fail "example retract said: $(cat "$dir/got")"
 
 exit $bad

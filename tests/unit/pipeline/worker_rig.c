@@ -276,6 +276,25 @@ uint64_t rig_admit_named(struct rig *g, uint64_t room, uint32_t slot,
 	return q.generation;
 }
 
+uint64_t rig_lookup(struct rig *g, enum kvs_lookup what, uint32_t slot,
+		    unsigned int prompt, unsigned int pages)
+{
+	uint8_t h[NAMED_MAX][16];
+	const struct kvs_lookup_request q = {
+		.id = 900 + slot,
+		.generation = ++g->generation,
+		.engine = RIG_ENGINE,
+		.slot = slot,
+		.what = what,
+		.n_hashes = pages,
+		.hashes = (const uint8_t(*)[16])h,
+	};
+
+	rig_names(h, prompt, pages);
+	kvs_worker_lookup(g->w, &q);
+	return q.generation;
+}
+
 uint32_t rig_cached(struct rig *g, unsigned int prompt, unsigned int pages)
 {
 	uint8_t h[NAMED_MAX][16];
