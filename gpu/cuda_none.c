@@ -40,9 +40,9 @@ static void kvs_cuda_none_free(struct kvs_device *d, void *p)
 }
 
 static int kvs_cuda_none_register(struct kvs_device *d, void *addr,
-				  uint64_t len, bool read_only)
+				  uint64_t len, unsigned int flags)
 {
-	(void)d, (void)addr, (void)len, (void)read_only;
+	(void)d, (void)addr, (void)len, (void)flags;
 	return -EOPNOTSUPP;
 }
 

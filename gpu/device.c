@@ -104,12 +104,12 @@ static bool kvs_range_ok(const void *addr, uint64_t len)
 }
 
 int kvs_device_register_host(struct kvs_device *d, void *addr, uint64_t len,
-			     bool read_only)
+			     unsigned int flags)
 {
 	KVS_CHECK_MAGIC(d, KVS_DEVICE_MAGIC);
 	if (!kvs_range_ok(addr, len))
 		return -EINVAL;
-	return d->ops->register_host(d, addr, len, read_only);
+	return d->ops->register_host(d, addr, len, flags);
 }
 
 int kvs_device_unregister_host(struct kvs_device *d, void *addr, uint64_t len)

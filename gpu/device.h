@@ -107,6 +107,8 @@ struct kvs_copy {
  * @registered: host ranges, as the driver knows them
  * @registered_bytes: their bytes
  * @pinned_bytes: of these the device can reach by itself
+ * @register_chunk: bytes that are registered at once; 0: registering takes no
+ *                  time and no driver
  */
 struct kvs_device_info {
 	char name[64];
@@ -131,6 +133,7 @@ struct kvs_device_info {
 	uint64_t registered;
 	uint64_t registered_bytes;
 	uint64_t pinned_bytes;
+	uint64_t register_chunk;
 };
 
 /**
@@ -144,7 +147,7 @@ struct kvs_device_ops {
 	int (*alloc)(struct kvs_device *d, uint64_t len, void **ret);
 	void (*free)(struct kvs_device *d, void *p);
 	int (*register_host)(struct kvs_device *d, void *addr, uint64_t len,
-			     bool read_only);
+			     unsigned int flags);
 	int (*unregister_host)(struct kvs_device *d, void *addr, uint64_t len);
 	int (*copy)(struct kvs_device *d, struct kvs_copy *c);
 	int (*query)(struct kvs_device *d, const struct kvs_copy *c);
@@ -154,13 +157,18 @@ struct kvs_device_ops {
 	void (*info)(struct kvs_device *d, struct kvs_device_info *ret);
 };
 
+#define KVS_HOST_READ_ONLY 1u /* this process may only read it */
+#define KVS_HOST_PAGEABLE 2u /* note where it is, do not pin it */
+
 /*
  * Make host memory known to the device, for copies that lie within one such
- * range. May block. Return: 0; -EEXIST part of it is known already; -EINVAL
- * no range; -ENOMEM, or what the device said.
+ * range. May block; any thread. Return: 0; 1 it stays pageable, as it is
+ * read-only and the device cannot pin that; -EEXIST part of it is known
+ * already, or registered by another; -EINVAL no range; -ENOMEM, or what the
+ * device said.
  */
 int kvs_device_register_host(struct kvs_device *d, void *addr, uint64_t len,
-			     bool read_only);
+			     unsigned int flags);
 /* Exactly a range that was registered; else -ENOENT. */
 int kvs_device_unregister_host(struct kvs_device *d, void *addr, uint64_t len);
 /**

@@ -428,13 +428,13 @@ void kvs_soft_free(struct kvs_device *d, void *p)
 }
 
 int kvs_soft_register(struct kvs_device *d, void *addr, uint64_t len,
-		      bool read_only)
+		      unsigned int flags)
 {
 	struct kvs_soft *s = kvs_to_soft(d);
 	int r;
 
 	(void)pthread_mutex_lock(&s->lock);
-	r = kvs_spans_add(&s->hosts, addr, len, read_only);
+	r = kvs_spans_add(&s->hosts, addr, len, flags & KVS_HOST_READ_ONLY);
 	(void)pthread_mutex_unlock(&s->lock);
 	return r;
 }

@@ -69,7 +69,7 @@ int kvs_soft_check(struct kvs_soft *s, const struct kvs_copy *c);
 int kvs_soft_alloc(struct kvs_device *d, uint64_t len, void **ret);
 void kvs_soft_free(struct kvs_device *d, void *p);
 int kvs_soft_register(struct kvs_device *d, void *addr, uint64_t len,
-		      bool read_only);
+		      unsigned int flags);
 int kvs_soft_unregister(struct kvs_device *d, void *addr, uint64_t len);
 int kvs_soft_query(struct kvs_device *d, const struct kvs_copy *c);
 size_t kvs_soft_progress(struct kvs_device *d, const struct kvs_copy *c);

@@ -79,6 +79,7 @@ void kvs_eng_free(struct kvs_engine *e)
 		if (e->rooms[i])
 			kvs_eng_room_free(e, e->rooms[i]);
 	kvs_eng_hosts_free(e);
+	kvs_eng_devices_forget(e, false);
 	if (e->port)
 		e->port->free(e);
 	free(e->previous);
@@ -264,7 +265,7 @@ void kvs_engine_detach(struct kvs_engine *e)
 		(void)nanosleep(&nap, NULL);
 	}
 	detach_goodbye(e);
-	kvs_eng_devices_forget(e);
+	kvs_eng_devices_forget(e, true);
 	kvs_eng_free(e);
 }
 

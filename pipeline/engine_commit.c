@@ -8,44 +8,6 @@
 #include "pipeline/engine_internal.h"
 #include "pipeline/layout.h"
 
-/* Pools are made known to a device at the first commit to it. */
-int kvs_eng_devices_know(struct kvs_engine *e, struct kvs_device *d)
-{
-	uint32_t i;
-	int ret;
-
-	for (i = 0; i < e->n_devices; i++)
-		if (e->devices[i] == d)
-			return 0;
-	if (e->n_devices == KVS_ENG_DEVICES_MAX)
-		return -ENOSPC;
-	for (i = 0; i < e->n_pools; i++) {
-		ret = kvs_device_register_host(d, e->pools[i].base,
-					       e->pools[i].size,
-					       !e->pools[i].writable);
-		if (ret)
-			goto out_unregister;
-	}
-	e->devices[e->n_devices++] = d;
-	return 0;
-
-out_unregister:
-	while (i--)
-		(void)kvs_device_unregister_host(d, e->pools[i].base,
-						 e->pools[i].size);
-	return ret;
-}
-
-void kvs_eng_devices_forget(struct kvs_engine *e)
-{
-	for (uint32_t d = 0; d < e->n_devices; d++)
-		for (uint32_t i = 0; i < e->n_pools; i++)
-			(void)kvs_device_unregister_host(e->devices[d],
-							 e->pools[i].base,
-							 e->pools[i].size);
-	e->n_devices = 0;
-}
-
 int kvs_engine_commit(struct kvs_engine *e, const kvs_handle *h,
 		      const struct kvs_commit *c)
 {
@@ -152,6 +114,8 @@ static int copy_start(struct kvs_engine *e, struct kvs_eng_room *r)
 	}
 	if (KVS_WORD_STATUS(w) != KVS_STATUS_COMMITTING ||
 	    KVS_WORD_GEN(w) != r->ready_generation)
+		return 0;
+	if (kvs_eng_devices_ready(e, r))
 		return 0;
 	ret = kvs_device_copy(r->device, &r->copy);
 	if (ret)

@@ -20,7 +20,9 @@
  *   LEAVING_COPY  a copy in flight         its event: RETRACTED, or COPY_OVER
  *
  * A copy starts only on the word COMMITTING: before it, the daemon may still
- * end the room (claim timeout) and give its memory to another.
+ * end the room (claim timeout) and give its memory to another. And only when
+ * the device was asked about the memory it is to read or write, which goes on
+ * in the background: a piece must not be registered under a copy.
  *
  * A slot is used again only when its word is final, whatever the caller was
  * told before: until then packets of the old room may be under way.
@@ -147,6 +149,12 @@ struct kvs_eng_pool {
 	bool writable;
 };
 
+/* A device that our pools are made known to. */
+struct kvs_eng_device {
+	struct kvs_device *device;
+	struct kvs_registrar *registrar;
+};
+
 /**
  * struct kvs_eng_port - how the daemon is reached
  * @send: one packet: 0; -EAGAIN not now; other: the connection is broken
@@ -200,7 +208,7 @@ struct kvs_engine {
 
 	struct kvs_eng_pool pools[KVS_ATTACH_POOLS_MAX];
 	uint32_t n_pools;
-	struct kvs_device *devices[KVS_ENG_DEVICES_MAX]; /* know our pools */
+	struct kvs_eng_device devices[KVS_ENG_DEVICES_MAX];
 	uint32_t n_devices;
 
 	union {
@@ -303,12 +311,21 @@ int kvs_eng_copy_check(const struct kvs_engine *e, const struct kvs_eng_room *r,
 /* Start or finish its copy; number of steps. */
 int kvs_eng_advance(struct kvs_engine *e, struct kvs_eng_room *r);
 bool kvs_eng_room_live(struct kvs_engine *e, struct kvs_eng_room *r);
-/* 0, or what registering said. */
-int kvs_eng_devices_know(struct kvs_engine *e, struct kvs_device *d);
-void kvs_eng_devices_forget(struct kvs_engine *e);
 /* The lists of a copy between the extents and @c: 0 or -ENOMEM. */
 int kvs_eng_copy_build(struct kvs_engine *e, struct kvs_eng_room *r,
 		       const struct kvs_commit *c);
+
+/* engine_devices.c */
+/* Begin to make the pools known to it, unless that was done: 0; -ENOSPC,
+ * -ENOMEM, -EAGAIN. Does not wait for it. */
+int kvs_eng_devices_know(struct kvs_engine *e, struct kvs_device *d);
+/* May the copy of this room, which is built, begin? 0; -EINPROGRESS. */
+int kvs_eng_devices_ready(const struct kvs_engine *e,
+			  const struct kvs_eng_room *r);
+/* Nobody will need what is not known by now. */
+void kvs_eng_devices_stop(struct kvs_engine *e);
+/* @undo: the devices too; else they are not called. */
+void kvs_eng_devices_forget(struct kvs_engine *e, bool undo);
 
 /* engine_cache.c */
 /* CACHED came. */

@@ -13,6 +13,7 @@ void kvs_eng_lost(struct kvs_engine *e, const char *why)
 		return;
 	e->gone = true;
 	e->port->shut(e);
+	kvs_eng_devices_stop(e);
 	for (uint32_t i = 0; i < e->n_slots; i++) {
 		struct kvs_eng_room *r = e->rooms[i];
 		uint64_t w;

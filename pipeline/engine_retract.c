@@ -245,7 +245,9 @@ int kvs_eng_out_advance(struct kvs_engine *e, struct kvs_eng_room *r)
 		out_over(e, r, 0);
 		return 1;
 	}
-	res = o->written ? o->written(o->arg) : 0;
+	res = kvs_eng_devices_ready(e, r);
+	if (!res && o->written)
+		res = o->written(o->arg);
 	if (res == -EINPROGRESS)
 		return 0;
 	if (!res)

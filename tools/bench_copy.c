@@ -142,7 +142,7 @@ int kvs_copy_bench_memory(struct kvs_copy_bench *b, uint64_t host, uint64_t dev)
 	kvs_rng_init(&rng, 1);
 	for (uint64_t i = 0; i + 8 <= host; i += 8)
 		((uint64_t *)p)[i / 8] = kvs_rng_next(&rng);
-	r = kvs_device_register_host(b->d, p, host, false);
+	r = kvs_device_register_host(b->d, p, host, 0);
 	if (r) {
 		(void)munmap(p, host);
 		return r;

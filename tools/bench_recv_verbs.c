@@ -60,12 +60,12 @@ struct verbs {
 /* ---- a device without memory, whose copies end as they begin ---- */
 
 static int none_register(struct kvs_device *d, void *addr, uint64_t len,
-			 bool read_only)
+			 unsigned int flags)
 {
 	(void)d;
 	(void)addr;
 	(void)len;
-	(void)read_only;
+	(void)flags;
 	return 0;
 }
 
@@ -96,6 +96,12 @@ static size_t none_progress(struct kvs_device *d, const struct kvs_copy *c)
 	return c->n_runs;
 }
 
+static void none_info(struct kvs_device *d, struct kvs_device_info *ret)
+{
+	(void)d;
+	(void)ret;
+}
+
 static const struct kvs_device_ops none_ops = {
 	.name = "none",
 	.register_host = none_register,
@@ -103,6 +109,7 @@ static const struct kvs_device_ops none_ops = {
 	.copy = none_copy,
 	.query = none_query,
 	.progress = none_progress,
+	.info = none_info,
 };
 
 static struct kvs_device none = {

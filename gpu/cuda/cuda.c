@@ -370,6 +370,7 @@ static void kvs_cuda_info(struct kvs_device *d, struct kvs_device_info *ret)
 	ret->registered = k->hosts.n;
 	ret->registered_bytes = k->hosts.bytes;
 	ret->pinned_bytes = k->pinned_bytes;
+	ret->register_chunk = k->register_chunk;
 	(void)pthread_mutex_unlock(&k->lock);
 }
 

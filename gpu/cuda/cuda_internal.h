@@ -142,7 +142,7 @@ uint64_t kvs_cuda_host_len(const struct kvs_copy *c, size_t i);
 
 /* hosts.c */
 int kvs_cuda_register(struct kvs_device *d, void *addr, uint64_t len,
-		      bool read_only);
+		      unsigned int flags);
 int kvs_cuda_unregister(struct kvs_device *d, void *addr, uint64_t len);
 void kvs_cuda_unregister_all(struct kvs_cuda *k);
 /* Is host memory of a run all known, or none of it, and may it be written to?

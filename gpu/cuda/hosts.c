@@ -49,9 +49,9 @@ static void forget(struct kvs_cuda *k, void *addr, uint64_t len, bool pinned)
 }
 
 /* In the set first: what is there already must not be pinned twice. */
-static int add(struct kvs_cuda *k, void *addr, uint64_t len, bool read_only)
+static int add(struct kvs_cuda *k, void *addr, uint64_t len, bool read_only,
+	       bool pageable)
 {
-	bool pageable = read_only && !k->read_only_ok;
 	kvs_cuda_ptr dev = 0;
 	int r;
 
@@ -118,14 +118,17 @@ static int del_range(struct kvs_cuda *k, void *addr, uint64_t len)
 }
 
 int kvs_cuda_register(struct kvs_device *d, void *addr, uint64_t len,
-		      bool read_only)
+		      unsigned int flags)
 {
 	struct kvs_cuda *k = kvs_to_cuda(d);
+	bool read_only = flags & KVS_HOST_READ_ONLY;
+	bool unable = read_only && !k->read_only_ok;
+	bool pageable = unable || (flags & KVS_HOST_PAGEABLE);
 	kvs_cuda_ctx ctx;
 	uint64_t off, n;
 	int r;
 
-	r = k->api->ctx_push(k->ctx);
+	r = pageable ? 0 : k->api->ctx_push(k->ctx);
 	if (r)
 		return kvs_cuda_noted(k, r);
 	r = add_range(k, addr, len, read_only);
@@ -133,10 +136,11 @@ int kvs_cuda_register(struct kvs_device *d, void *addr, uint64_t len,
 		goto out_pop;
 	for (off = 0; off < len; off += n) {
 		n = chunk_at(k, off, len);
-		r = add(k, (char *)addr + off, n, read_only);
+		r = add(k, (char *)addr + off, n, read_only, pageable);
 		if (r)
 			goto out_forget;
 	}
+	r = unable && !(flags & KVS_HOST_PAGEABLE);
 	goto out_pop;
 
 out_forget:
@@ -144,7 +148,8 @@ out_forget:
 	forget_chunks(k, addr, off);
 	(void)del_range(k, addr, len);
 out_pop:
-	(void)k->api->ctx_pop(&ctx);
+	if (!pageable)
+		(void)k->api->ctx_pop(&ctx);
 	return r;
 }
 

@@ -213,15 +213,52 @@ struct kvs_commit {
 };
 
 /**
+ * struct kvs_registration - how much of the pools a device knows
+ * @total: bytes of the pools
+ * @settled: of these the device was asked about
+ * @pinned: of these it reaches by itself; copies of the others go through
+ *          memory of the driver's and are slower
+ * @err: 0, or positive errno: why the first that is not pinned could not be
+ * @over: no more of them will be asked about
+ */
+struct kvs_registration {
+	uint64_t total;
+	uint64_t settled;
+	uint64_t pinned;
+	int err;
+	bool over;
+};
+
+/**
+ * kvs_engine_register() - make the pools known to a device
+ *
+ * In the background, so that attaching is not held up: a driver takes up to a
+ * tenth of a second for each GB. The first commit to a device does the same;
+ * call this right after the attach to have it behind you by then. A room that
+ * is committed before its memory is known waits for that memory only, which
+ * comes next; what the device cannot pin is copied all the same.
+ * @d: outlives the engine
+ * Context: does not block. kvs_engine_detach() waits for the piece that is
+ * under way (4 GiB at most) and undoes the others.
+ * Return: 0, also where it was called before; -EINVAL; -ENOSPC too many
+ * devices; -ENOMEM; -EAGAIN no thread can be had.
+ */
+int kvs_engine_register(struct kvs_engine *e, struct kvs_device *d);
+/* How far that is: 0; -ENOENT it was not begun. Does not block. */
+int kvs_engine_registration(struct kvs_engine *e, struct kvs_device *d,
+			    struct kvs_registration *ret);
+
+/**
  * kvs_engine_commit() - claim a READY room and copy it to the device
  *
  * Asynchronous: status COMMITTING, then DONE when the copies are complete.
  * Arrays are copied. Device pages belong to the copy until DONE or FAILED
  * with kvs_engine_copy_live() false.
- * Context: the first commit to a device makes the pools known to it, which may
- * block; others do not.
- * Return: 0; -EAGAIN not READY; -EINVAL; -ECANCELED failed meanwhile;
- * -EALREADY committed already; -ENOENT; -ENOSPC too many devices; -ENOMEM.
+ * Context: does not block. The first commit to a device begins to make the
+ * pools known to it, see kvs_engine_register().
+ * Return: 0; -EAGAIN not READY, or no thread can be had to register; -EINVAL;
+ * -ECANCELED failed meanwhile; -EALREADY committed already; -ENOENT; -ENOSPC
+ * too many devices; -ENOMEM.
  */
 int kvs_engine_commit(struct kvs_engine *e, const kvs_handle *h,
 		      const struct kvs_commit *c);

@@ -10,6 +10,7 @@
 struct fake fake = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.changed = PTHREAD_COND_INITIALIZER,
+	.register_left = UINT64_MAX,
 	.c = { .devices = 1,
 	       .driver = 13000,
 	       .read_only = true,
@@ -84,6 +85,7 @@ void fake_cuda_reset(const struct fake_cuda_config *c)
 	fake.dead = 0;
 	fake.hold = false;
 	fake.slow_ns = 0;
+	fake.register_left = UINT64_MAX;
 	fake.shuffle = false;
 	(void)pthread_mutex_unlock(&fake.lock);
 }
@@ -141,6 +143,14 @@ void fake_cuda_slow(uint64_t ns)
 	(void)pthread_mutex_unlock(&fake.lock);
 }
 
+void fake_cuda_register_only(uint64_t n)
+{
+	(void)pthread_mutex_lock(&fake.lock);
+	fake.register_left = n;
+	(void)pthread_cond_broadcast(&fake.changed);
+	(void)pthread_mutex_unlock(&fake.lock);
+}
+
 void fake_cuda_shuffle(uint64_t seed)
 {
 	(void)pthread_mutex_lock(&fake.lock);
@@ -165,6 +175,8 @@ static void word(const char *name, unsigned long long v)
 		fake.c.kernels = v;
 	else if (!strcmp(name, "register_max"))
 		fake.c.register_max = v;
+	else if (!strcmp(name, "register_ns"))
+		fake.c.register_ns = v;
 	else if (!strcmp(name, "memory"))
 		fake.c.memory = v;
 	else

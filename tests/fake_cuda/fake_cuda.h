@@ -18,7 +18,8 @@
  *
  * The same words can be given in KVS_FAKE_CUDA, with commas between them, for
  * programs that do not know of the double: devices=0, driver=12040, stub=1,
- * read_only=0, alias=1, register_max=BYTES, memory=BYTES, kernels=0.
+ * read_only=0, alias=1, register_max=BYTES, register_ns=NS, memory=BYTES,
+ * kernels=0.
  */
 #ifndef KVS_TESTS_FAKE_CUDA_H
 #define KVS_TESTS_FAKE_CUDA_H
@@ -38,6 +39,7 @@
  * @kernels: modules can be loaded
  * @stub: cuInit() says that it is a stub
  * @register_max: bytes that one registration may have; 0: any
+ * @register_ns: each takes so long
  * @memory: bytes of device memory; 0: any
  */
 struct fake_cuda_config {
@@ -48,6 +50,7 @@ struct fake_cuda_config {
 	bool kernels;
 	bool stub;
 	uint64_t register_max;
+	uint64_t register_ns;
 	uint64_t memory;
 };
 
@@ -62,6 +65,7 @@ struct fake_cuda_config {
  * @registered_bytes: now
  * @registered_max: largest single registration so far, bytes
  * @unregistered: so far
+ * @registering: calls that wait, see fake_cuda_register_only()
  */
 struct fake_cuda_counts {
 	uint64_t copies;
@@ -78,6 +82,7 @@ struct fake_cuda_counts {
 	uint64_t registered_bytes;
 	uint64_t registered_max;
 	uint64_t unregistered;
+	uint64_t registering;
 };
 
 /* One device, 13.0, all there; or as KVS_FAKE_CUDA has it. */
@@ -98,9 +103,12 @@ void fake_cuda_reset_faults(void);
 void fake_cuda_hold(bool hold);
 /* Every copy and launch takes this long, ns. */
 void fake_cuda_slow(uint64_t ns);
+/* So many registrations go on from now on, and the next waits; UINT64_MAX: it
+ * does not. */
+void fake_cuda_register_only(uint64_t n);
 /* Copies of a batch are made in an order drawn by @seed; 0: as given. */
 void fake_cuda_shuffle(uint64_t seed);
-/* Addresses in the order in which they were registered, the last @max. */
+/* Addresses in the order in which they were unregistered, the first @max. */
 size_t fake_cuda_unregistered(uintptr_t *ret, size_t max);
 
 #pragma GCC visibility pop

@@ -40,6 +40,7 @@ struct fake {
 	bool hold;
 	uint32_t working; /* streams that move bytes, without the lock */
 	uint64_t slow_ns;
+	uint64_t register_left; /* UINT64_MAX: any number */
 	struct kvs_rng rng;
 	bool shuffle;
 	struct kvs_spans allocs; /* device memory */

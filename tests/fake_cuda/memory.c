@@ -2,6 +2,7 @@
 /* Device memory, registered and pinned host memory, and whose an address is. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "lib/assert.h"
 #include "tests/fake_cuda/internal.h"
@@ -81,11 +82,33 @@ int fake_host_free(void *p)
 	return leave(r);
 }
 
+/* Others go on meanwhile. Lock held, dropped. */
+static void wait_to_register(void)
+{
+	struct timespec t = {
+		.tv_sec = (time_t)(fake.c.register_ns / 1000000000),
+		.tv_nsec = (long)(fake.c.register_ns % 1000000000)
+	};
+
+	fake.n.registering++;
+	while (!fake.register_left)
+		(void)pthread_cond_wait(&fake.changed, &fake.lock);
+	if (fake.register_left != UINT64_MAX)
+		fake.register_left--;
+	if (fake.c.register_ns) {
+		(void)pthread_mutex_unlock(&fake.lock);
+		(void)nanosleep(&t, NULL);
+		(void)pthread_mutex_lock(&fake.lock);
+	}
+	fake.n.registering--;
+}
+
 int fake_host_register(void *p, size_t len, unsigned int flags)
 {
 	bool ro = flags & KVS_CUDA_REGISTER_READ_ONLY;
 	int r = enter("cuMemHostRegister", true);
 
+	wait_to_register();
 	if (r)
 		return leave(r);
 	if (!p || !len || (flags & ~KNOWN_FLAGS))

@@ -163,7 +163,7 @@ static int open_device(struct bench *b, int ordinal, enum kvs_copy_way way,
 		fprintf(stderr, "beside: %s\n", err);
 		return r;
 	}
-	r = kvs_device_register_host(b->d, host, (uint64_t)ITEM * ITEMS, false);
+	r = kvs_device_register_host(b->d, host, (uint64_t)ITEM * ITEMS, 0);
 	if (!r)
 		r = kvs_device_alloc(b->d, (uint64_t)ITEM * ITEMS, &dev);
 	b->run = (struct kvs_copy_run){ .host = host,

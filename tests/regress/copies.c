@@ -124,7 +124,7 @@ static struct kvs_device_info there_and_back(const struct kind *k, uint64_t len,
 		host[i] = (uint8_t)kvs_rng_next(&rng);
 	memcpy(was, host, host_len);
 	memset(fill, GUARD, dev_len);
-	assert_int_equal(kvs_device_register_host(d, host, host_len, false), 0);
+	assert_int_equal(kvs_device_register_host(d, host, host_len, 0), 0);
 	assert_int_equal(kvs_device_alloc(d, dev_len, &dev), 0);
 	all.dev = dev;
 	copy(d, &all, KVS_COPY_H2D);
@@ -239,7 +239,7 @@ static void own_tables(const struct kind *k)
 	kvs_rng_init(&rng, 4);
 	for (uint64_t i = 0; i < len; i++)
 		host[i] = (uint8_t)kvs_rng_next(&rng);
-	assert_int_equal(kvs_device_register_host(d, host, len, false), 0);
+	assert_int_equal(kvs_device_register_host(d, host, len, 0), 0);
 	assert_int_equal(kvs_device_alloc(d, len, &dev), 0);
 	for (uint32_t i = 0; i < COPIES; i++) {
 		uint32_t *list = pages + (size_t)i * ITEMS;

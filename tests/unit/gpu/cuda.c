@@ -112,8 +112,8 @@ static void test_nothing_registered(void **state)
 	assert_int_equal(kvs_device_unregister_host(g.d, g.host, g.registered),
 			 0);
 	many(&g, 6);
-	assert_int_equal(
-		kvs_device_register_host(g.d, g.host, g.registered, false), 0);
+	assert_int_equal(kvs_device_register_host(g.d, g.host, g.registered, 0),
+			 0);
 	many(&g, 2);
 	rig_close(&g);
 	rig_free(&g);
@@ -204,8 +204,9 @@ static void test_read_only_memory(void **state)
 							    g.registered),
 				 0);
 		assert_int_equal(kvs_device_register_host(g.d, g.host,
-							  g.registered, true),
-				 0);
+							  g.registered,
+							  KVS_HOST_READ_ONLY),
+				 !supported);
 		kvs_device_info(g.d, &info);
 		assert_int_equal(info.registered_bytes, g.registered);
 		assert_int_equal(info.pinned_bytes,

@@ -288,7 +288,7 @@ static void each_of_six_fails(struct cuda_rig *g, uint8_t *p, uint64_t len)
 
 	for (uint64_t nth = 1; nth <= 6; nth++) {
 		fake_cuda_fail("cuMemHostRegister", nth, INVALID_VALUE);
-		assert_int_equal(kvs_device_register_host(g->d, p, len, false),
+		assert_int_equal(kvs_device_register_host(g->d, p, len, 0),
 				 -EINVAL);
 		kvs_device_info(g->d, &info);
 		assert_int_equal(info.registered_bytes, g->registered);
@@ -314,7 +314,7 @@ static void test_half_a_registration(void **state)
 	assert_non_null(p);
 	/* six calls, the fourth fails */
 	fake_cuda_fail("cuMemHostRegister", 4, OUT_OF_MEMORY);
-	assert_int_equal(kvs_device_register_host(g.d, p, len, false), -ENOMEM);
+	assert_int_equal(kvs_device_register_host(g.d, p, len, 0), -ENOMEM);
 	assert_int_equal(fake_cuda_unregistered(undone, 64), 3);
 	for (unsigned int i = 0; i < 3; i++)
 		assert_int_equal(undone[i], (uintptr_t)p + (2 - i) * 65536u);
@@ -322,12 +322,12 @@ static void test_half_a_registration(void **state)
 	assert_int_equal(info.registered_bytes, g.registered);
 	assert_int_equal(info.pinned_bytes, g.registered);
 
-	assert_int_equal(kvs_device_register_host(g.d, p, len, false), 0);
+	assert_int_equal(kvs_device_register_host(g.d, p, len, 0), 0);
 	kvs_device_info(g.d, &info);
 	assert_int_equal(info.registered_bytes, g.registered + len);
 	/* twice, and part of it */
-	assert_int_equal(kvs_device_register_host(g.d, p, len, false), -EEXIST);
-	assert_int_equal(kvs_device_register_host(g.d, p + 4096, 4096, false),
+	assert_int_equal(kvs_device_register_host(g.d, p, len, 0), -EEXIST);
+	assert_int_equal(kvs_device_register_host(g.d, p + 4096, 4096, 0),
 			 -EEXIST);
 	assert_int_equal(kvs_device_unregister_host(g.d, p, len - 4096),
 			 -ENOENT);

@@ -65,9 +65,8 @@ void rig_open(struct cuda_rig *g)
 	assert_int_equal(kvs_device_alloc(g->d, RIG_DEV, &p), 0);
 	g->dev = p;
 	g->registered = RIG_HOST / 4 * 3;
-	assert_int_equal(kvs_device_register_host(g->d, g->host, g->registered,
-						  false),
-			 0);
+	assert_int_equal(
+		kvs_device_register_host(g->d, g->host, g->registered, 0), 0);
 	rig_fill(g);
 }
 

@@ -163,18 +163,16 @@ static void test_registrations_are_counted(void **state)
 	assert_int_equal(st.registered_bytes, sizeof(mem));
 
 	/* a second owner of any byte */
-	assert_int_equal(kvs_device_register_host(d, mem, 4096, false),
-			 -EEXIST);
-	assert_int_equal(kvs_device_register_host(d, mem + 4095, 1, false),
+	assert_int_equal(kvs_device_register_host(d, mem, 4096, 0), -EEXIST);
+	assert_int_equal(kvs_device_register_host(d, mem + 4095, 1, 0),
 			 -EEXIST);
 	/* not what was registered: no part, no sum, no wrong start */
 	assert_int_equal(kvs_device_unregister_host(d, mem, 2048), -ENOENT);
 	assert_int_equal(kvs_device_unregister_host(d, mem, 8192), -ENOENT);
 	assert_int_equal(kvs_device_unregister_host(d, mem + 1, 4095), -ENOENT);
-	assert_int_equal(kvs_device_register_host(d, NULL, 4096, false),
-			 -EINVAL);
-	assert_int_equal(kvs_device_register_host(d, mem, 0, false), -EINVAL);
-	assert_int_equal(kvs_device_register_host(d, mem, UINT64_MAX, false),
+	assert_int_equal(kvs_device_register_host(d, NULL, 4096, 0), -EINVAL);
+	assert_int_equal(kvs_device_register_host(d, mem, 0, 0), -EINVAL);
+	assert_int_equal(kvs_device_register_host(d, mem, UINT64_MAX, 0),
 			 -EINVAL);
 	assert_int_equal(kvs_soft_stats(d, &st), 0);
 	assert_int_equal(st.registered, 16);
@@ -190,7 +188,7 @@ static void test_registrations_are_counted(void **state)
 		assert_int_equal(st.registered, 15 - i);
 	}
 	assert_int_equal(st.registered_bytes, 0);
-	assert_int_equal(kvs_device_register_host(d, mem, 4096, false), 0);
+	assert_int_equal(kvs_device_register_host(d, mem, 4096, 0), 0);
 	kvs_device_close(d);
 }
 
@@ -235,7 +233,8 @@ static void test_bad_copies_are_refused(void **state)
 
 	(void)state;
 	assert_int_equal(kvs_device_alloc(d, 4096, &dev), 0);
-	assert_int_equal(kvs_device_register_host(d, host, 4096, true), 0);
+	assert_int_equal(
+		kvs_device_register_host(d, host, 4096, KVS_HOST_READ_ONLY), 0);
 	{
 		const struct {
 			struct kvs_copy_run run;

@@ -207,8 +207,8 @@ void preset_room_there_and_back(struct preset_room *r)
 	assert_int_equal(kvs_device_alloc(r->d, r->dev_len, &mem), 0);
 	r->dev = mem;
 	host = preset_alloc(r->host_len, 1);
-	assert_int_equal(
-		kvs_device_register_host(r->d, host, r->host_len, false), 0);
+	assert_int_equal(kvs_device_register_host(r->d, host, r->host_len, 0),
+			 0);
 	fill_device(r, GUARD_BYTE);
 	for (uint64_t i = 0; i < r->host_len; i++)
 		host[i] = (uint8_t)kvs_rng_next(&r->rng);

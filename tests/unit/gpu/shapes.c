@@ -254,7 +254,8 @@ static void refuses(void **state)
 	assert_int_equal(kvs_device_open(&o, &d, err, sizeof(err)), 0);
 	/* page 7 ends 64 bytes behind its start: the last byte there is */
 	assert_int_equal(kvs_device_alloc(d, 7 * 128 + 64, &run.dev), 0);
-	assert_int_equal(kvs_device_register_host(d, host, 240, true), 0);
+	assert_int_equal(
+		kvs_device_register_host(d, host, 240, KVS_HOST_READ_ONLY), 0);
 	assert_int_equal(try(d, run, good, KVS_COPY_H2D), 0);
 
 	assert_int_equal(try(d, run, good, KVS_COPY_D2H), -EINVAL);

@@ -227,7 +227,8 @@ static void rig_device(struct rig *g)
 		assert_int_equal(kvs_soft_open_virtual(g->virtual, &g->device),
 				 0);
 	else
-		assert_int_equal(kvs_device_open(&o, &g->device, g->err,
+		assert_int_equal(kvs_device_open(g->opts ? g->opts : &o,
+						 &g->device, g->err,
 						 sizeof(g->err)),
 				 0);
 	for (uint32_t b = 0; b < g->layout.n_buffers; b++) {

@@ -57,6 +57,8 @@ struct rig {
 	struct kvs_soft_plan plan;
 	/* a device without a thread instead, which moves by kvs_soft_run() */
 	const struct kvs_soft_virtual_opts *virtual;
+	/* or one of another backend */
+	const struct kvs_device_opts *opts;
 	bool hybrid; /* with fixed-count buffers */
 
 	char dir[64];
