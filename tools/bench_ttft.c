@@ -2,6 +2,7 @@
 /* kvstage-bench ttft: runs side by side. See tools/ttft/ttft.h. */
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 #include "tools/bench_ttft.h"
 #include "tools/output.h"
 #include "tools/progress.h"
+#include "tools/ttft/ttft_stat.h"
 
 #define RUNS_MAX (TTFT_ABORTS_MAX * (TTFT_MODES + 2))
 
@@ -61,7 +63,7 @@ static uint64_t at_least(const struct ttft_set *s, uint64_t pool)
 }
 
 static int add(struct ttft_set *s, enum ttft_mode mode, double abort,
-	       uint64_t pool, bool half)
+	       uint64_t pool, bool half, bool given)
 {
 	struct ttft_run *r = ttft_run_new(s->p);
 
@@ -71,6 +73,9 @@ static int add(struct ttft_set *s, enum ttft_mode mode, double abort,
 	r->abort = abort;
 	r->host_pool = half ? at_least(s, pool / 2) : pool;
 	r->half = half;
+	r->given = given;
+	if (!ttft_uses(mode, TTFT_HOST))
+		r->host_pool = 0;
 	s->run[s->n++] = r;
 	return 0;
 }
@@ -95,11 +100,12 @@ static int make_runs(const struct ttft_args *a, struct ttft_set *s)
 			if (!a->modes[m])
 				continue;
 			r = add(s, (enum ttft_mode)m, a->abort[k], pool,
-				a->pool == TTFT_POOL_HALF);
+				a->pool == TTFT_POOL_HALF,
+				a->pool == TTFT_POOL_BYTES);
 			if (a->pool == TTFT_POOL_BOTH && !r &&
 			    (m == TTFT_STAGED || m == TTFT_AUTO))
 				r = add(s, (enum ttft_mode)m, a->abort[k], pool,
-					true);
+					true, false);
 		}
 	}
 	return r;
@@ -199,23 +205,90 @@ static int conduct(const struct ttft_args *a, const struct ttft_set *s)
 	return ret;
 }
 
+static const char *run_name(const struct ttft_run *r, char *buf, size_t len)
+{
+	snprintf(buf, len, "%s%s", ttft_mode_name[r->mode],
+		 r->half ? "-half" : "");
+	return buf;
+}
+
+/* Latencies are of what all completed, so one run may leave nothing: which? */
+static void say_none_common(const struct ttft_set *s, double abort)
+{
+	const char *sep = "";
+	char name[32];
+
+	fprintf(stderr,
+		"ttft: abort %.2f: no request was completed in each of the "
+		"runs, so there are no latencies to compare; completed were ",
+		abort);
+	for (size_t k = 0; k < s->n; k++) {
+		uint64_t done = 0;
+
+		if (s->run[k]->abort != abort || !ttft_begun(s->run[k]))
+			continue;
+		for (size_t i = 0; i < s->p->n; i++)
+			done += s->run[k]->rec[i].end == TTFT_DONE;
+		fprintf(stderr, "%s%s %" PRIu64, sep,
+			run_name(s->run[k], name, sizeof(name)), done);
+		sep = ", ";
+	}
+	fprintf(stderr, "\n");
+}
+
 /* A 0 that is no latency must not pass for a good one. */
 static int no_latencies(const struct ttft_set *s)
 {
 	int r = 0;
 
 	for (size_t k = 0; k < s->n; k++) {
-		if (ttft_compares(s, k))
+		if (!ttft_begun(s->run[k]) || ttft_compares(s, k))
 			continue;
 		if (!k || s->run[k]->abort != s->run[k - 1]->abort)
-			fprintf(stderr,
-				"ttft: abort %.2f: no request was completed "
-				"in all modes: there are no latencies\n",
-				s->run[k]->abort);
+			say_none_common(s, s->run[k]->abort);
 		r = -ENODATA;
 	}
 	/* who interrupts knows */
 	return interrupted ? 0 : r;
+}
+
+/* Such a request fails however long anybody waits: no latency shows it. */
+static void never_fit(const struct ttft_set *s)
+{
+	char name[32], pool[KVS_UNITS_BUF], most[KVS_UNITS_BUF];
+	const struct kvs_serving *v = &s->o->s;
+
+	for (size_t k = 0; k < s->n; k++) {
+		const struct ttft_run *r = s->run[k];
+
+		if (r->t.never_host)
+			fprintf(stderr,
+				"ttft: %s, abort %.2f: %" PRIu64
+				" of %zu requests failed, as a host pool of %s "
+				"can never hold them; the longest prompt has "
+				"%s\n",
+				run_name(r, name, sizeof(name)), r->abort,
+				r->t.never_host, s->p->n,
+				kvs_format_size(r->host_pool, pool),
+				kvs_format_size(s->p->max_input *
+							v->token_bytes,
+						most));
+		if (r->t.never_device)
+			fprintf(stderr,
+				"ttft: %s, abort %.2f: %" PRIu64
+				" of %zu requests failed, as a device of "
+				"%" PRIu64 " tokens can never hold them\n",
+				run_name(r, name, sizeof(name)), r->abort,
+				r->t.never_device, s->p->n, v->device_tokens);
+	}
+}
+
+static bool any_begun(const struct ttft_set *s)
+{
+	for (size_t k = 0; k < s->n; k++)
+		if (ttft_begun(s->run[k]))
+			return true;
+	return false;
 }
 
 static int show(const struct ttft_args *a, const struct ttft_set *s)
@@ -232,10 +305,12 @@ static int show(const struct ttft_args *a, const struct ttft_set *s)
 
 static int keep(const struct ttft_args *a, const struct ttft_set *s)
 {
-	int r = a->out ? ttft_write_dir(s, a->out) : 0;
+	char name[NAME_MAX + 2] = "";
+	int r = a->out ? ttft_write_dir(s, a->out, name, sizeof(name)) : 0;
 
 	if (r)
-		fprintf(stderr, "ttft: --out %s: %s\n", a->out, strerror(-r));
+		fprintf(stderr, "ttft: --out %s%s: %s\n", a->out, name,
+			strerror(-r));
 	return r;
 }
 
@@ -248,6 +323,11 @@ static int report(const struct ttft_args *a, const struct ttft_set *s)
 			fprintf(stderr, "ttft: %s: %s\n",
 				ttft_mode_name[s->run[k]->mode],
 				s->run[k]->why);
+	if (interrupted && !any_begun(s)) {
+		fprintf(stderr, "ttft: interrupted before any request was "
+				"over: there are no results\n");
+		return -EINTR;
+	}
 	if (interrupted)
 		fprintf(stderr, "ttft: interrupted; what follows is of the "
 				"requests that were over by then\n");
@@ -258,12 +338,16 @@ static int report(const struct ttft_args *a, const struct ttft_set *s)
 		r = kept;
 	for (size_t k = 0; k < s->n && !r; k++)
 		r = atomic_load(&s->run[k]->state) < 0 ? -EIO : 0;
+	never_fit(s);
 	return r ? r : no_latencies(s);
 }
 
 static uint64_t pool_of(const struct ttft_set *s)
 {
-	return s->n ? s->run[0]->host_pool : 0;
+	for (size_t k = 0; k < s->n; k++)
+		if (s->run[k]->host_pool)
+			return s->run[k]->host_pool;
+	return 0;
 }
 
 static void announce(const struct ttft_args *a, const struct ttft_set *s)
@@ -275,35 +359,46 @@ static void announce(const struct ttft_args *a, const struct ttft_set *s)
 		[TTFT_POOL_BYTES] = "",
 	};
 	const struct kvs_serving *v = &a->o.s;
-	char pool[KVS_UNITS_BUF];
+	char pool[KVS_UNITS_BUF], span[KVS_UNITS_BUF], hold[KVS_UNITS_BUF];
 
 	fprintf(stderr,
-		"ttft: %zu requests over %.0f s, prompts of %.0f tokens on "
+		"ttft: %zu requests over %s, prompts of %.0f tokens on "
 		"average and %" PRIu32 " at most, %" PRIu64
 		" bytes a token (%s)\n"
 		"ttft: device of %" PRIu64 " tokens, %" PRIu32
 		" prefill instances of %.0f tokens/s, links of %.1f GB/s, "
-		"host to device %.1f GB/s\n"
-		"ttft: host pool %s%s, hold timeout %.0f s\n",
-		s->p->n, (double)s->p->span / 1e9, s->p->mean_input,
-		s->p->max_input, v->token_bytes, a->o.model, v->device_tokens,
-		v->prefills, v->prefill_rate, (double)v->link_rate / 1e9,
-		(double)v->h2d_rate / 1e9, kvs_format_size(pool_of(s), pool),
-		how[a->pool], (double)v->hold_timeout / 1e9);
+		"host to device %.1f GB/s\n",
+		s->p->n, kvs_format_duration(s->p->span, span),
+		s->p->mean_input, s->p->max_input, v->token_bytes, a->o.model,
+		v->device_tokens, v->prefills, v->prefill_rate,
+		(double)v->link_rate / 1e9, (double)v->h2d_rate / 1e9);
+	if (pool_of(s))
+		fprintf(stderr, "ttft: host pool %s%s, ",
+			kvs_format_size(pool_of(s), pool), how[a->pool]);
+	else
+		fprintf(stderr, "ttft: no host pool, ");
+	fprintf(stderr, "hold timeout %s",
+		kvs_format_duration(v->hold_timeout, hold));
+	if (a->real)
+		fprintf(stderr,
+			" and all other times: 1/%g of what they are "
+			"for (--scale)",
+			a->o.scale);
+	fprintf(stderr, "\n");
 }
 
 static int bench(const struct ttft_args *a)
 {
-	struct sigaction sa = { .sa_handler = on_signal };
 	struct ttft_set s = { .o = &a->o,
 			      .clock = a->real ? "real" : "virtual" };
 	struct ttft_plan plan;
 	char err[512];
 	int r;
 
-	r = a->out ? ttft_dir(a->out) : 0;
+	r = a->out ? ttft_dir(a->out, err, sizeof(err)) : 0;
 	if (r) {
-		fprintf(stderr, "ttft: --out %s: %s\n", a->out, strerror(-r));
+		fprintf(stderr, "ttft: --out %s%s: %s\n", a->out, err,
+			strerror(-r));
 		return r;
 	}
 	r = ttft_plan(&a->o, &plan, err, sizeof(err));
@@ -317,8 +412,6 @@ static int bench(const struct ttft_args *a)
 		fprintf(stderr, "ttft: %s\n", strerror(-r));
 	} else {
 		announce(a, &s);
-		(void)sigaction(SIGINT, &sa, NULL);
-		(void)sigaction(SIGTERM, &sa, NULL);
 		r = conduct(a, &s);
 	}
 	if (!r)
@@ -332,8 +425,13 @@ static int bench(const struct ttft_args *a)
 
 int kvs_bench_ttft(int argc, char **argv)
 {
+	struct sigaction sa = { .sa_handler = on_signal,
+				.sa_flags = (int)SA_RESTART };
 	struct ttft_args a;
 
+	/* before anything is begun that it could leave half done */
+	(void)sigaction(SIGINT, &sa, NULL);
+	(void)sigaction(SIGTERM, &sa, NULL);
 	ttft_args_parse(argc, argv, &a);
 	kvs_log_set_level(KVS_LOG_ERR);
 	return bench(&a) ? EXIT_FAILURE : EXIT_SUCCESS;

@@ -10,14 +10,25 @@
 #include <unistd.h>
 
 #include "lib/assert.h"
+#include "lib/units.h"
 #include "pipeline/settings.h"
 #include "tools/plan.h"
+#include "tools/table.h"
 
-#define GB(x) ((double)(x) / 1e9)
-#define GIB(x) ((double)(x) / (double)(1ULL << 30))
 #define SEC(x) ((double)(x) / 1e9)
 
 /* ---- for people ---------------------------------------------------------- */
+
+/* Several at a time in one call of fprintf(). */
+struct amounts {
+	char v[6][KVS_GB_BUF];
+	unsigned int n;
+};
+
+static const char *gb(struct amounts *a, double bytes)
+{
+	return kvs_format_gb(bytes, a->v[a->n++]);
+}
 
 static void print_load(const struct plan *p, FILE *f)
 {
@@ -27,8 +38,8 @@ static void print_load(const struct plan *p, FILE *f)
 		"load\n"
 		"  %s, %" PRIu64 " bytes a token in %u layers, pages of %u "
 		"tokens%s\n"
-		"  %.2f requests/s, prompts of %.0f tokens (mean), context "
-		"%u\n"
+		"  %.3g requests/s, prompts of %.0f tokens (mean, in whole "
+		"pages), context %u\n"
 		"  %.0f %% are given up in their prefill, acknowledgements "
 		"%s\n\n",
 		o->model ? o->model : "geometry as given", o->s.token_bytes,
@@ -38,54 +49,70 @@ static void print_load(const struct plan *p, FILE *f)
 		o->acked ? "come" : "are lost");
 }
 
+static void print_peak(const struct plan *p, FILE *f)
+{
+	const struct kvs_serving_size *z = &p->size;
+	struct amounts a = { 0 };
+
+	if (z->replays)
+		fprintf(f,
+			"  peak       %8s GB = what the trace reaches, mean "
+			"of %u replays: its arrivals are\n"
+			"              not independent, or it would be %s\n",
+			gb(&a, z->peak), z->replays, gb(&a, z->independent));
+	else
+		fprintf(f,
+			"  peak       %8s GB = what is passed once in %.0f s, "
+			"about as likely as not:\n"
+			"              mean %s, deviation %s; a byte stays "
+			"%.1f s\n",
+			gb(&a, z->peak), p->o.horizon,
+			gb(&a, z->in_flight + z->held), gb(&a, z->sigma),
+			z->stay);
+}
+
 static void print_pool(const struct plan *p, FILE *f)
 {
 	const struct plan_opts *o = &p->o;
 	const struct kvs_serving_size *z = &p->size;
 	double mean = p->load.tokens * (double)o->s.token_bytes;
+	struct amounts a = { 0 };
+	char pool[KVS_UNITS_BUF], hold[KVS_UNITS_BUF];
 	double rate = o->rate / o->nodes;
 
 	fprintf(f, "host pool of each of %u NUMA nodes\n", o->nodes);
 	fprintf(f,
-		"  in flight  %8.1f GB = rate x mean of (bytes x seconds)\n"
+		"  in flight  %8s GB = rate x mean of (bytes x seconds)\n"
 		"              seconds: wait %.2f + prefill %.2f + last chunk "
 		"%.3f + claim %.3f + copy %.3f\n"
 		"              (of the mean prompt; half the prefill for what "
 		"is given up)\n",
-		GB(z->in_flight), z->wait, z->prefill, z->push, z->claim,
+		gb(&a, z->in_flight), z->wait, z->prefill, z->push, z->claim,
 		z->copy);
 	fprintf(f,
-		"  held       %8.1f GB = rate %.2f/s x aborts %.2f x T_hold "
-		"%.0f s x %.2f GB\n",
-		GB(z->held), rate, o->abort,
-		o->acked ? 0 : SEC(o->s.hold_timeout), GB(mean));
-	if (z->replays)
-		fprintf(f,
-			"  peak       %8.1f GB = what the trace reaches, mean "
-			"of %u replays: its arrivals are\n"
-			"              not independent, or it would be %.1f\n",
-			GB(z->peak), z->replays, GB(z->independent));
-	else
-		fprintf(f,
-			"  peak       %8.1f GB = what is passed once in %.0f s, "
-			"about as likely as not:\n"
-			"              mean %.1f, deviation %.1f; a byte stays "
-			"%.1f s\n",
-			GB(z->peak), o->horizon, GB(z->in_flight + z->held),
-			GB(z->sigma), z->stay);
+		"  held       %8s GB = rate %.3g/s x aborts %.2f x T_hold "
+		"%s x %s GB\n",
+		gb(&a, z->held), rate, o->abort,
+		kvs_format_duration(o->acked ? 0 : o->s.hold_timeout, hold),
+		gb(&a, mean));
+	print_peak(p, f);
+	a.n = 0;
 	fprintf(f,
-		"  longest    %8.1f GB = one request of %u tokens, as it lies "
+		"  longest    %8s GB = one request of %u tokens, as it lies "
 		"in the pool\n"
-		"  probes     %8.1f GB = admission.health_reserve\n"
-		"  pool.size  %8.1f GB = larger of peak and longest, and "
-		"probes: %.0f GiB in huge pages\n",
-		GB(p->context_bytes), o->context, GB(p->reserve), GB(p->pool),
-		GIB(p->pool));
+		"  probes     %8s GB = admission.health_reserve\n"
+		"  pool.size  %8s GB = larger of peak and longest, and "
+		"probes: %s in huge pages\n",
+		gb(&a, (double)p->context_bytes), o->context,
+		gb(&a, (double)p->reserve), gb(&a, (double)p->pool),
+		kvs_format_size(p->pool, pool));
+	a.n = 0;
 	fprintf(f,
-		"  offload    %8.1f GB = (hicache %.1f GB + retraction %.2f x "
-		"device pool %.1f GB) / nodes\n\n",
-		GB(p->offload), GB(o->hicache), o->retraction,
-		GB(o->s.device_tokens * o->s.token_bytes));
+		"  offload    %8s GB = (hicache %s GB + retraction %.2f x "
+		"device pool %s GB) / nodes\n\n",
+		gb(&a, (double)p->offload), gb(&a, (double)o->hicache),
+		o->retraction,
+		gb(&a, (double)(o->s.device_tokens * o->s.token_bytes)));
 }
 
 static void print_copies(const struct plan *p, FILE *f)
@@ -93,33 +120,49 @@ static void print_copies(const struct plan *p, FILE *f)
 	const struct plan_opts *o = &p->o;
 
 	fprintf(f, "what staging adds to TTFT, on an idle device\n");
-	for (unsigned int i = 0; i < 3; i++)
+	for (unsigned int i = 0; i < 3; i++) {
+		struct amounts a = { 0 };
+
 		fprintf(f,
-			"  %-8s %8u tokens: %8.2f ms = %.2f GB%s / %.0f GB/s; "
+			"  %-8s %8u tokens: %8.2f ms = %s GB%s / %s GB/s; "
 			"layer 0 after %.2f ms\n",
 			p->copy[i].name, p->copy[i].tokens, p->copy[i].whole_ms,
-			GB(p->copy[i].bytes), o->replicated ? "" : " / ranks",
-			GB(o->s.h2d_rate), p->copy[i].first_ms);
+			gb(&a, (double)p->copy[i].bytes),
+			o->replicated ? "" : " / ranks",
+			gb(&a, (double)o->s.h2d_rate), p->copy[i].first_ms);
+	}
 	fprintf(f,
 		"  and %.0f ms until the engine looks (half a step of %.0f "
 		"ms)\n\n",
 		p->size.claim * 1e3, p->step * 1e3);
 }
 
-void plan_print(const struct plan *p, FILE *f)
+static void print_hold(const struct plan *p, FILE *f)
 {
 	const struct plan_opts *o = &p->o;
+	char a[KVS_UNITS_BUF], b[KVS_UNITS_BUF], c[KVS_UNITS_BUF];
+	char d[KVS_UNITS_BUF];
 
-	print_load(p, f);
-	print_pool(p, f);
 	fprintf(f,
 		"hold.timeout\n"
-		"  must exceed %.0f s = propagation %.1f + remaining %.1f + "
-		"call %.1f (hold.check)\n"
-		"  advised     %.0f s = twice that, at least the 60 s that "
-		"operators keep to; here %.0f s\n\n",
-		SEC(p->hold_least), SEC(o->propagation), SEC(o->remaining),
-		SEC(o->call), SEC(p->hold_advised), SEC(o->s.hold_timeout));
+		"  must exceed %s = propagation %s + remaining %s + call %s "
+		"(hold.check)\n",
+		kvs_format_duration(p->hold_least, a),
+		kvs_format_duration(o->propagation, b),
+		kvs_format_duration(o->remaining, c),
+		kvs_format_duration(o->call, d));
+	fprintf(f,
+		"  advised     %s = twice that, at least the 60 s that "
+		"operators keep to; here %s\n\n",
+		kvs_format_duration(p->hold_advised, a),
+		kvs_format_duration(o->s.hold_timeout, b));
+}
+
+void plan_print(const struct plan *p, FILE *f)
+{
+	print_load(p, f);
+	print_pool(p, f);
+	print_hold(p, f);
 	print_copies(p, f);
 	fprintf(f,
 		"in use\n"
@@ -243,7 +286,7 @@ static void write_planned(const struct plan *p, const struct kvs_settings *s,
 			  FILE *f)
 {
 	fprintf(f,
-		"# By kvstage-plan, for %.2f requests/s of %.0f tokens, %.0f "
+		"# By kvstage-plan, for %.3g requests/s of %.0f tokens, %.0f "
 		"%% of them given up,\n"
 		"# on %u NUMA nodes. Whatever is not here is at its default, "
 		"see kvstaged.conf(5).\n",

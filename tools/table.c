@@ -100,6 +100,22 @@ void kvs_table_cell(struct kvs_table *t, const char *fmt, ...)
 	kvs_table_add(t, text, strlen(text));
 }
 
+const char *kvs_format_gb(double bytes, char buf[KVS_GB_BUF])
+{
+	double gb = bytes / 1e9;
+	int digits = 2;
+
+	if (!(gb > 0)) {
+		snprintf(buf, KVS_GB_BUF, "0");
+		return buf;
+	}
+	/* a byte is 1e-9 */
+	for (double at = 1; gb < at && digits < 9; at /= 10)
+		digits++;
+	snprintf(buf, KVS_GB_BUF, "%.*f", digits, gb);
+	return buf;
+}
+
 int kvs_table_print(const struct kvs_table *t, FILE *out)
 {
 	size_t i;

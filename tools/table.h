@@ -34,6 +34,11 @@ void kvs_table_destroy(struct kvs_table *t);
 void kvs_table_cell(struct kvs_table *t, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
+/* Bytes in GB (10^9) with two digits behind the point, or where that is little
+ * with three that say something; returns @buf. */
+#define KVS_GB_BUF 32
+const char *kvs_format_gb(double bytes, char buf[KVS_GB_BUF]);
+
 /* Heads and rows, the last as far as it goes. 0; -ENOMEM; why it could not be
  * written. */
 int kvs_table_print(const struct kvs_table *t, FILE *out);

@@ -3,15 +3,28 @@
  * Claims about kvstage-bench ttft where something is not as usual. What an
  * option cannot be is said with the option, the setting it is for and what is
  * allowed; one that would do nothing is refused, and so is a mode or a share
- * that is there twice. Any number of bytes a token works.
+ * that is there twice. Any number of bytes a token works. Requests that no such
+ * pool ever holds are counted and named, and where they leave nothing to
+ * compare it is said what each run completed. A pool is called what it is. On
+ * the real clock the table says what was compared, and on none that little is
+ * nothing. A folder has the files of the last run, and nothing of an earlier
+ * one; what stands in the way there is said before the run. Stopped before
+ * anything is over, there are no results, and that is no success.
  *
  * The first argument is the program.
  */
 #include "tests/e2e/bench_rig.h"
 
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static json_t *line[LINES_MAX];
 static size_t n_lines;
@@ -73,11 +86,181 @@ static void test_token_bytes(void **state)
 	}
 }
 
+static void bench(const char *args, int status)
+{
+	again();
+	assert_int_equal(run(args), status);
+	n_lines = parse(line);
+}
+
+static void test_never_fit(void **state)
+{
+	(void)state;
+	bench("ttft --json --requests 60 --host-pool 512M "
+	      "--modes direct,staged",
+	      0);
+	assert_int_equal(n_lines, 2);
+	assert_string_equal(text(line[0], "host_pool"), "none");
+	assert_true(number(line[0], "host_pool_bytes") == 0);
+	assert_true(number(line[0], "never_fit") == 0);
+	assert_string_equal(text(line[1], "host_pool"), "given");
+	assert_true(number(line[1], "host_pool_bytes") == 512 << 20);
+	assert_true(number(line[1], "never_fit") > 10);
+	assert_true(number(line[1], "failed") == number(line[1], "never_fit"));
+	assert_non_null(strstr(err, "of 60 requests failed, as a host pool of "
+				    "512.0 MiB can never hold them; the "
+				    "longest prompt has"));
+	bench("ttft --json --requests 20 --device-tokens 20000 --modes direct",
+	      0);
+	assert_true(number(line[0], "never_fit") > 0);
+	assert_non_null(strstr(err, "a device of 20000 tokens can never"));
+	bench("ttft --json --requests 20 --host-pool 64M --abort 0 "
+	      "--modes direct,ideal",
+	      1);
+	assert_non_null(strstr(err, "there are no latencies to compare; "
+				    "completed were direct 20, ideal 0\n"));
+}
+
+/* Cells of the row of @mode. */
+static size_t cells(const char *mode, char row[32][32])
+{
+	const char *row_of = strstr(out, mode);
+	char *at, *save = NULL;
+	size_t n = 0;
+
+	assert_non_null(row_of);
+	at = strdup(row_of + (*row_of == '\n'));
+	assert_non_null(at);
+	at[strcspn(at, "\n")] = '\0';
+	for (char *w = strtok_r(at, " ", &save); w && n < 32;
+	     w = strtok_r(NULL, " ", &save))
+		snprintf(row[n++], 32, "%s", w);
+	free(at);
+	return n;
+}
+
+static void test_table(void **state)
+{
+	char head[32][32], direct[32][32], staged[32][32];
+	size_t n;
+
+	(void)state;
+	assert_int_equal(run("ttft --clock real --requests 20 --scale 100 "
+			     "--max-input 4000 --modes direct,staged"),
+			 0);
+	n = cells("mode", head);
+	assert_int_equal(cells("\ndirect", direct), n);
+	assert_int_equal(cells("\nstaged", staged), n);
+	assert_string_equal(direct[1], "none");
+	assert_string_equal(staged[1], "planned");
+	assert_string_equal(head[n - 3], "host_peak_GB");
+	assert_string_equal(direct[n - 3], "-");
+	/* some MB */
+	assert_true(strtod(staged[n - 3], NULL) > 0);
+	assert_string_equal(head[n - 2], "compared_GB");
+	assert_true(strtod(staged[n - 2], NULL) > 0);
+	assert_string_equal(head[n - 1], "mismatches");
+	assert_string_equal(direct[n - 1], "0");
+	assert_non_null(strstr(err, "hold timeout 300 ms and all other times: "
+				    "1/100 of what they are for"));
+}
+
+static bool there(const char *dir, const char *name)
+{
+	char path[256];
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	return !access(path, F_OK);
+}
+
+static void test_folder(void **state)
+{
+	char dir[] = "/tmp/kvs-ttft-XXXXXX", args[256], path[128];
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	snprintf(args, sizeof(args),
+		 "ttft --json --requests 30 --abort 0.3 --modes staged,ideal "
+		 "--out %s",
+		 dir);
+	bench(args, 0);
+	assert_true(there(dir, "requests-staged-half-0.3000.tsv"));
+	assert_true(there(dir, "samples-ideal-0.3000.tsv"));
+	snprintf(path, sizeof(path), "%s/notes", dir);
+	assert_int_equal(mkdir(path, 0700), 0);
+	snprintf(args, sizeof(args),
+		 "ttft --json --requests 30 --abort 0.2 --modes direct --out "
+		 "%s",
+		 dir);
+	bench(args, 0);
+	assert_false(there(dir, "requests-staged-half-0.3000.tsv"));
+	assert_false(there(dir, "samples-ideal-0.3000.tsv"));
+	assert_true(there(dir, "samples-direct-0.2000.tsv"));
+	assert_true(there(dir, "results.jsonl"));
+	/* not ours */
+	assert_true(there(dir, "notes"));
+	snprintf(path, sizeof(path), "%s/report.html", dir);
+	assert_int_equal(mkdir(path, 0700), 0);
+	assert_int_equal(run(args), 1);
+	assert_non_null(strstr(err, "/report.html: Is a directory"));
+	assert_null(strstr(err, "requests over"));
+	assert_string_equal(out, "");
+	/* and the earlier results are still there */
+	assert_true(there(dir, "results.jsonl"));
+	snprintf(args, sizeof(args), "rm -r %s", dir);
+	assert_int_equal(system(args), 0);
+}
+
+/* The trace comes through a pipe, which is as long as we like: the signal is
+ * there before the first request is. */
+static void test_interrupted_early(void **state)
+{
+	char dir[] = "/tmp/kvs-ttft-XXXXXX", path[128];
+	int o = memfd_create("out", MFD_CLOEXEC);
+	int e = memfd_create("err", MFD_CLOEXEC), status, fd;
+	pid_t pid;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	snprintf(path, sizeof(path), "%s/trace", dir);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		dup2(o, STDOUT_FILENO);
+		dup2(e, STDERR_FILENO);
+		execl(program, program, "ttft", "--json", "--trace", path,
+		      (char *)NULL);
+		_exit(127);
+	}
+	/* until it reads */
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(kill(pid, SIGINT), 0);
+	assert_true(dprintf(fd, "{\"timestamp\": 0, \"input_length\": 900, "
+				"\"output_length\": 4}\n") > 0);
+	close(fd);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 1);
+	slurp(o, out);
+	slurp(e, err);
+	assert_string_equal(out, "");
+	assert_non_null(strstr(err, "interrupted before any request was over: "
+				    "there are no results"));
+	unlink(path);
+	rmdir(dir);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_usage),
 		cmocka_unit_test(test_token_bytes),
+		cmocka_unit_test(test_never_fit),
+		cmocka_unit_test(test_table),
+		cmocka_unit_test(test_folder),
+		cmocka_unit_test(test_interrupted_early),
 	};
 	int r;
 

@@ -13,6 +13,7 @@
  *   ttft_virtual.c  both and the daemon in one process under a virtual clock
  *   ttft_real.c     each in a process of its own, on loopback
  *   ttft_result.c   statistics, JSON and table
+ *   ttft_dir.c      the files that a report is made of
  *
  * A run is one mode with one pool and one abort fraction. What it finds out
  * lies in shared memory (struct ttft_run), as runs and their parts may be
@@ -222,6 +223,8 @@ struct ttft_totals {
 	uint64_t mismatches; /* bytes compared and wrong; real clock */
 	uint64_t compared;
 	uint64_t duration; /* ns, to the end of the last request */
+	uint64_t never_host; /* requests that no such host pool holds */
+	uint64_t never_device; /* likewise */
 };
 
 /* In shared memory. */
@@ -230,6 +233,7 @@ struct ttft_run {
 	double abort;
 	uint64_t host_pool;
 	bool half; /* of the planned pool */
+	bool given; /* its size was, on the command line */
 	_Atomic bool stop; /* somebody wants it to end early */
 	_Atomic uint64_t settled; /* requests that are over: progress */
 	_Atomic uint32_t n_granted;
@@ -285,10 +289,12 @@ int ttft_print_table(const struct ttft_set *s, FILE *out);
 /* Is there a request that every run with the abort fraction of run @k ended?
  * Latencies say nothing without. */
 bool ttft_compares(const struct ttft_set *s, size_t k);
+/* ttft_dir.c. @name: "/" and the file that it is about, or "". */
 /* Made where it is missing: 0, or why nothing could be written there. */
-int ttft_dir(const char *dir);
-/* results.jsonl, and a table of requests and one of samples for each run.
- * 0 or -errno. */
-int ttft_write_dir(const struct ttft_set *s, const char *dir);
+int ttft_dir(const char *dir, char *name, size_t len);
+/* results.jsonl, and a table of requests and one of samples for each run, in
+ * place of those of an earlier one. 0 or -errno. */
+int ttft_write_dir(const struct ttft_set *s, const char *dir, char *name,
+		   size_t len);
 
 #endif /* KVS_TOOLS_TTFT_TTFT_H */

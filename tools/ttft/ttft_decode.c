@@ -237,6 +237,18 @@ static void give_up_due(struct kvs_timer *t)
 	ttft_decode_turn(d);
 }
 
+/* The daemon, or the library, says that the request is no more. */
+static void refused(struct ttft_room *m)
+{
+	struct ttft_decode *d = m->d;
+	struct kvs_failure why;
+
+	if (m->rx == TTFT_HOST &&
+	    !kvs_engine_failure(d->e[m->rx], &m->h, &why) && why.err == E2BIG)
+		d->r->t.never_host++;
+	lose(m, TTFT_FAILED, false);
+}
+
 /* ---- admission ----------------------------------------------------------- */
 
 static void admit(struct ttft_room *m)
@@ -299,7 +311,8 @@ static void arrive(struct ttft_room *m)
 
 	m->rx = stages(m) ? TTFT_HOST : TTFT_DEVICE;
 	if (need(m) > d->n_pages) {
-		over(m, TTFT_FAILED); /* never fits */
+		d->r->t.never_device++;
+		over(m, TTFT_FAILED);
 		return;
 	}
 	if (m->rx == TTFT_HOST)
@@ -433,7 +446,7 @@ static void look_receiving(struct ttft_decode *d)
 
 		arm(m);
 		if (st == KVS_STATUS_FAILED) {
-			lose(m, TTFT_FAILED, false);
+			refused(m);
 		} else if (st == KVS_STATUS_READY) {
 			rec(m)->ready = since_start(d);
 			if (m->rx == TTFT_DEVICE)

@@ -4,18 +4,30 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "lib/units.h"
 #include "tools/table.h"
 #include "tools/ttft/ttft_stat.h"
+
+#define HEADS                                                           \
+	"<mode <pool abort done aborted failed unfinished ttft_ms p50 " \
+	"p90 p99 /ideal itl_ms wait_p99 held_dev_GB held_host_GB "      \
+	"host_peak_GB"
 
 static const char *const when_name[] = {
 	[TTFT_UNIFORM] = "uniform",
 	[TTFT_EARLY] = "early",
 	[TTFT_LATE] = "late",
 };
+
+/* What a run's pool of host memory is; "none": it has none. */
+static const char *pool_name(const struct ttft_run *r)
+{
+	if (!ttft_uses(r->mode, TTFT_HOST))
+		return "none";
+	if (r->given)
+		return "given";
+	return r->half ? "half" : "planned";
+}
 
 static void json_dist(FILE *out, const char *what,
 		      const struct ttft_dist_stat *d)
@@ -77,8 +89,8 @@ static void json_run(FILE *out, const struct ttft_set *s,
 		ttft_mode_name[r->mode], r->half ? "-half" : "", s->clock,
 		o->seed, r->abort, o->acks_text, when_name[o->when],
 		o->storm ? "true" : "false", s->p->n_crashes,
-		(double)o->s.hold_timeout / 1e9, r->half ? "half" : "planned",
-		r->host_pool, o->s.device_tokens, o->model, o->s.token_bytes,
+		(double)o->s.hold_timeout / 1e9, pool_name(r), r->host_pool,
+		o->s.device_tokens, o->model, o->s.token_bytes,
 		o->speed / o->scale, o->scale, o->layerwise ? "true" : "false",
 		s->p->n, atomic_load(&r->state) == 1 ? "false" : "true");
 }
@@ -93,9 +105,11 @@ static void json_stat(FILE *out, const struct ttft_run *r,
 {
 	fprintf(out,
 		", \"completed\": %" PRIu64 ", \"aborted\": %" PRIu64
-		", \"failed\": %" PRIu64 ", \"unfinished\": %" PRIu64
-		", \"compared\": %" PRIu64 ", \"direct_received\": %" PRIu64,
-		t->completed, t->aborted, t->failed, t->unfinished,
+		", \"failed\": %" PRIu64 ", \"never_fit\": %" PRIu64
+		", \"unfinished\": %" PRIu64 ", \"compared\": %" PRIu64
+		", \"direct_received\": %" PRIu64,
+		t->completed, t->aborted, t->failed,
+		r->t.never_host + r->t.never_device, t->unfinished,
 		t->survivors, t->direct);
 	json_dist(out, "ttft", &t->ttft);
 	json_dist(out, "tpot", &t->tpot);
@@ -163,7 +177,9 @@ int ttft_print_json(const struct ttft_set *s, FILE *out)
 
 static void cell_bytes(struct kvs_table *t, double bytes)
 {
-	kvs_table_cell(t, "%.2f", bytes / 1e9);
+	char buf[KVS_GB_BUF];
+
+	kvs_table_cell(t, "%s", kvs_format_gb(bytes, buf));
 }
 
 /* Of nothing, no number. */
@@ -180,7 +196,7 @@ static void row(struct kvs_table *tab, const struct ttft_run *r,
 		const struct ttft_stat *t, const struct ttft_stat *ideal)
 {
 	kvs_table_cell(tab, "%s", ttft_mode_name[r->mode]);
-	kvs_table_cell(tab, "%s", r->half ? "half" : "planned");
+	kvs_table_cell(tab, "%s", pool_name(r));
 	kvs_table_cell(tab, "%.2f", r->abort);
 	kvs_table_cell(tab, "%" PRIu64, t->completed);
 	kvs_table_cell(tab, "%" PRIu64, t->aborted);
@@ -199,18 +215,27 @@ static void row(struct kvs_table *tab, const struct ttft_run *r,
 	cell_ms(tab, &t->wait, 0, t->wait.p99);
 	cell_bytes(tab, (double)r->t.peak_held_device);
 	cell_bytes(tab, (double)r->t.peak_held_host);
-	cell_bytes(tab, (double)r->t.high_water);
+	if (ttft_uses(r->mode, TTFT_HOST))
+		cell_bytes(tab, (double)r->t.high_water);
+	else
+		kvs_table_cell(tab, "-");
+}
+
+/* What really moved, on the real clock. */
+static void bytes_row(struct kvs_table *tab, const struct ttft_run *r)
+{
+	cell_bytes(tab, (double)r->t.compared);
+	kvs_table_cell(tab, "%" PRIu64, r->t.mismatches);
 }
 
 int ttft_print_table(const struct ttft_set *s, FILE *out)
 {
+	bool real = !strcmp(s->clock, "real");
 	struct kvs_table *tab;
 	struct ttft_stat t, ideal;
 	int r;
 
-	r = kvs_table_create("<mode <pool abort done aborted failed "
-			     "unfinished ttft_ms p50 p90 p99 /ideal itl_ms "
-			     "wait_p99 held_dev_GB held_host_GB host_peak_GB",
+	r = kvs_table_create(real ? HEADS " compared_GB mismatches" : HEADS,
 			     &tab);
 	for (size_t k = 0; k < s->n && !r; k++) {
 		unsigned char *common;
@@ -224,117 +249,12 @@ int ttft_print_table(const struct ttft_set *s, FILE *out)
 			r = ttft_stat(s, j, common, &ideal);
 		if (!r)
 			row(tab, s->run[k], &t, j < s->n ? &ideal : NULL);
+		if (!r && real)
+			bytes_row(tab, s->run[k]);
 		free(common);
 	}
 	if (!r)
 		r = kvs_table_print(tab, out);
 	kvs_table_destroy(tab);
 	return r;
-}
-
-/* ---- a folder for kvstage-bench report ----------------------------------- */
-
-static int open_in(const char *dir, const struct ttft_run *r, const char *what,
-		   FILE **ret)
-{
-	char path[4096];
-	int n;
-
-	n = snprintf(path, sizeof(path), "%s/%s-%s%s-%.4f.tsv", dir, what,
-		     ttft_mode_name[r->mode], r->half ? "-half" : "", r->abort);
-	if (n < 0 || (size_t)n >= sizeof(path))
-		return -ENAMETOOLONG;
-	*ret = fopen(path, "we");
-	return *ret ? 0 : -errno;
-}
-
-static int write_requests(const struct ttft_set *s, size_t k, const char *dir)
-{
-	const struct ttft_run *r = s->run[k];
-	unsigned char *common = ttft_common(s, k);
-	FILE *f;
-	int ret = common ? open_in(dir, r, "requests", &f) : -ENOMEM;
-
-	if (ret) {
-		free(common);
-		return ret;
-	}
-	fprintf(f, "# request arrival_s ttft_s e2e_s admission_wait_s "
-		   "compared\n");
-	for (size_t i = 0; i < s->p->n; i++) {
-		const struct ttft_req *q = &s->p->v[i];
-		const struct ttft_rec *c = &r->rec[i];
-		uint64_t granted = atomic_load(&c->granted);
-
-		if (c->end != TTFT_DONE)
-			continue;
-		fprintf(f, "%zu\t%.3f\t%.6f\t%.6f\t%.6f\t%u\n", i,
-			(double)q->at / 1e9, (double)(c->first - q->at) / 1e9,
-			(double)(c->last - q->at) / 1e9,
-			granted > q->at ? (double)(granted - q->at) / 1e9 : 0,
-			common[i]);
-	}
-	free(common);
-	return fclose(f) ? -errno : 0;
-}
-
-static int write_samples(const struct ttft_run *r, const char *dir)
-{
-	FILE *f;
-	int ret = open_in(dir, r, "samples", &f);
-
-	if (ret)
-		return ret;
-	fprintf(f, "# second held_device_bytes held_host_bytes "
-		   "device_use host_used_bytes queue batch\n");
-	for (uint32_t i = 0; i < r->n_samples; i++) {
-		const struct ttft_sample *x = &r->sample[i];
-
-		fprintf(f,
-			"%.1f\t%.0f\t%.0f\t%.4f\t%.0f\t%" PRIu32 "\t%" PRIu32
-			"\n",
-			i + 0.5, (double)x->held_device, (double)x->held_host,
-			(double)x->use_device, (double)x->use_host, x->queue,
-			x->batch);
-	}
-	return fclose(f) ? -errno : 0;
-}
-
-int ttft_dir(const char *dir)
-{
-	struct stat st;
-
-	/* with what is written into it, as open_in() has room for */
-	if (strlen(dir) > 4000)
-		return -ENAMETOOLONG;
-	if (mkdir(dir, 0777) && errno != EEXIST)
-		return -errno;
-	if (stat(dir, &st))
-		return -errno;
-	if (!S_ISDIR(st.st_mode))
-		return -ENOTDIR;
-	return access(dir, W_OK | X_OK) ? -errno : 0;
-}
-
-int ttft_write_dir(const struct ttft_set *s, const char *dir)
-{
-	char path[4096];
-	FILE *f;
-	int r = 0;
-
-	for (size_t k = 0; k < s->n && !r; k++) {
-		if (!ttft_begun(s->run[k]))
-			continue;
-		r = write_requests(s, k, dir);
-		if (!r)
-			r = write_samples(s->run[k], dir);
-	}
-	if (r)
-		return r;
-	snprintf(path, sizeof(path), "%s/results.jsonl", dir);
-	f = fopen(path, "we");
-	if (!f)
-		return -errno;
-	r = ttft_print_json(s, f);
-	return fclose(f) && !r ? -errno : r;
 }
