@@ -174,7 +174,7 @@ int kvs_device_unregister_host(struct kvs_device *d, void *addr, uint64_t len);
 /**
  * kvs_device_copy() - start a copy; copies of a device begin in order
  *
- * Context: one submitting thread a device. Does not block.
+ * Context: any thread. Does not block.
  * Return: 0 (then query tells); -EINVAL (no such direction, a run without
  * memory or that overflows, a shape whose rows are not its item; soft: device addresses it did not allocate, host
  * memory that lies partly in a registered range, or D2H to a read-only one);

@@ -27,6 +27,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "gpu/device_internal.h"
 #include "gpu/shape.h"
@@ -150,10 +151,26 @@ static void kvs_soft_pace(struct kvs_soft *s, uint64_t len)
 	}
 }
 
+/* Where the bytes of a device address are. */
+static void *bytes_at(struct kvs_soft *s, const void *dev)
+{
+	const struct kvs_span *span;
+	uintptr_t at = (uintptr_t)dev;
+
+	if (!s->hidden)
+		return (void *)at;
+	(void)pthread_mutex_lock(&s->lock);
+	KVS_ASSERT(!kvs_spans_find(&s->allocs, dev, 1, &span) && span);
+	at = span->dev + (at - span->addr);
+	(void)pthread_mutex_unlock(&s->lock);
+	return (void *)at;
+}
+
 void kvs_soft_move(struct kvs_soft *s, enum kvs_copy_dir dir, char *host,
 		   char *dev, uint64_t len)
 {
 	kvs_soft_count(&s->moves, 1);
+	dev = bytes_at(s, dev);
 	while (len) {
 		uint64_t part = len;
 
@@ -311,12 +328,61 @@ static int kvs_soft_start(struct kvs_soft *s)
 	return -r;
 }
 
+static uint64_t whole_pages(uint64_t len)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+
+	return (len + page - 1) / page * page;
+}
+
+/* The address that is told, with nothing there, and the bytes behind it. */
+static int mem_alloc_hidden(uint64_t len, void **ret)
+{
+	uint64_t n = whole_pages(len);
+	char *p = mmap(NULL, 2 * n, PROT_NONE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (p == MAP_FAILED)
+		return -ENOMEM;
+	if (mprotect(p + n, n, PROT_READ | PROT_WRITE)) {
+		(void)munmap(p, 2 * n);
+		return -ENOMEM;
+	}
+	*ret = p;
+	return 0;
+}
+
+static int mem_alloc(struct kvs_soft *s, uint64_t len, void **ret)
+{
+	size_t align = len >= KVS_SOFT_HUGE ? KVS_SOFT_HUGE : KVS_SOFT_ALIGN;
+
+	if (len > PTRDIFF_MAX / 4)
+		return -ENOMEM;
+	if (s->hidden)
+		return mem_alloc_hidden(len, ret);
+	if (posix_memalign(ret, align, len))
+		return -ENOMEM;
+	/* advice only: fewer faults on first touch */
+	if (len >= KVS_SOFT_HUGE)
+		(void)madvise(*ret, len & ~(uint64_t)(KVS_SOFT_HUGE - 1),
+			      MADV_HUGEPAGE);
+	return 0;
+}
+
+static void mem_free(struct kvs_soft *s, void *p, uint64_t len)
+{
+	if (s->hidden)
+		(void)munmap(p, 2 * whole_pages(len));
+	else
+		free(p);
+}
+
 void kvs_soft_free_all(struct kvs_soft *s)
 {
 	size_t i;
 
 	for (i = 0; i < s->allocs.n; i++)
-		free((void *)s->allocs.v[i].addr);
+		mem_free(s, (void *)s->allocs.v[i].addr, s->allocs.v[i].len);
 	kvs_spans_fini(&s->allocs);
 	kvs_spans_fini(&s->hosts);
 	kvs_soft_plan_free(s);
@@ -359,7 +425,9 @@ static int kvs_soft_open(const struct kvs_device_opts *o,
 	}
 	s->bytes_per_sec = o->bytes_per_sec;
 	s->plan = o->plan;
-	if (o->copy.way != KVS_COPY_AUTO)
+	s->hidden = o->hidden;
+	/* the kernel of a plan would use the addresses */
+	if (o->copy.way != KVS_COPY_AUTO && !s->hidden)
 		r = kvs_soft_plan_copies(s, &o->copy);
 	if (r) {
 		(void)snprintf(err, errlen, "soft device: no ring");
@@ -392,23 +460,20 @@ static void kvs_soft_close(struct kvs_device *d)
 int kvs_soft_alloc(struct kvs_device *d, uint64_t len, void **ret)
 {
 	struct kvs_soft *s = kvs_to_soft(d);
-	size_t align = len >= KVS_SOFT_HUGE ? KVS_SOFT_HUGE : KVS_SOFT_ALIGN;
 	void *p = NULL;
 	int r;
 
-	if (len > PTRDIFF_MAX - align)
-		return -ENOMEM;
-	if (posix_memalign(&p, align, len))
-		return -ENOMEM;
-	/* advice only: fewer faults on first touch */
-	if (len >= KVS_SOFT_HUGE)
-		(void)madvise(p, len & ~(uint64_t)(KVS_SOFT_HUGE - 1),
-			      MADV_HUGEPAGE);
+	r = mem_alloc(s, len, &p);
+	if (r)
+		return r;
 	(void)pthread_mutex_lock(&s->lock);
 	r = kvs_spans_add(&s->allocs, p, len, false);
+	if (!r && s->hidden)
+		kvs_spans_set_dev(&s->allocs, p,
+				  (uintptr_t)p + whole_pages(len));
 	(void)pthread_mutex_unlock(&s->lock);
 	if (r) {
-		free(p);
+		mem_free(s, p, len);
 		return r;
 	}
 	*ret = p;
@@ -418,13 +483,15 @@ int kvs_soft_alloc(struct kvs_device *d, uint64_t len, void **ret)
 void kvs_soft_free(struct kvs_device *d, void *p)
 {
 	struct kvs_soft *s = kvs_to_soft(d);
-	int r;
+	const struct kvs_span *span = NULL;
+	uint64_t len;
 
 	(void)pthread_mutex_lock(&s->lock);
-	r = kvs_spans_del(&s->allocs, p, 0);
+	KVS_ASSERT(!kvs_spans_find(&s->allocs, p, 1, &span) && span);
+	len = span->len;
+	KVS_ASSERT(!kvs_spans_del(&s->allocs, p, 0));
 	(void)pthread_mutex_unlock(&s->lock);
-	KVS_ASSERT(!r);
-	free(p);
+	mem_free(s, p, len);
 }
 
 int kvs_soft_register(struct kvs_device *d, void *addr, uint64_t len,
@@ -525,7 +592,7 @@ static int kvs_soft_copy(struct kvs_device *d, struct kvs_copy *c)
 	r = kvs_soft_check(s, c);
 	if (r)
 		return r;
-	c->order = ++s->order;
+	c->order = atomic_fetch_add(&s->order, 1) + 1;
 	atomic_store_explicit(&c->status, -EINPROGRESS, memory_order_relaxed);
 	atomic_store_explicit(&c->runs_done, 0, memory_order_relaxed);
 	kvs_mpsc_push(&s->queue, &c->node);
@@ -559,7 +626,7 @@ int kvs_soft_peek(struct kvs_device *d, void *host, const void *dev,
 	(void)pthread_mutex_unlock(&s->lock);
 	if (r || !span)
 		return -EINVAL;
-	memcpy(host, dev, len);
+	memcpy(host, bytes_at(s, dev), len);
 	return 0;
 }
 

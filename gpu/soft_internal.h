@@ -23,14 +23,15 @@ struct kvs_soft {
 	struct kvs_soft_plan plan;
 	pthread_t thread;
 	struct kvs_soft_virtual *v; /* instead of the thread, or NULL */
+	bool hidden; /* device addresses lead nowhere */
 
 	/* ->lock protects both sets; nothing else is taken under it */
 	pthread_mutex_t lock;
 	struct kvs_spans allocs;
 	struct kvs_spans hosts;
 
-	/* submitter */
-	uint64_t order;
+	/* submitters */
+	_Atomic uint64_t order;
 
 	/* submitter to copy thread */
 	struct kvs_mpsc queue;

@@ -591,7 +591,7 @@ static int virtual_copy(struct kvs_device *d, struct kvs_copy *c)
 	j = calloc(1, sizeof(*j));
 	if (!j)
 		return -ENOMEM;
-	c->order = ++s->order;
+	c->order = atomic_fetch_add(&s->order, 1) + 1;
 	atomic_store_explicit(&c->status, -EINPROGRESS, memory_order_relaxed);
 	atomic_store_explicit(&c->runs_done, 0, memory_order_relaxed);
 	j->c = c;

@@ -123,6 +123,8 @@ bool kvs_sender_turn(struct kvs_sender *s, uint64_t wait)
 	r = kvs_transport_poll(s->t, next < wait ? next : wait);
 	if (r < 0 && r != -EINTR)
 		kvs_log_debug("sender: poll: %s", kvs_err_name(r));
+	if (kvs_send_bounces(s))
+		(void)kvs_send_ring_poll(&s->ring);
 	/* completions first, then deadlines */
 	kvs_send_room_settle_all(s);
 	kvs_timerq_run(&s->timers, kvs_sender_now(s));
@@ -208,7 +210,7 @@ static int check_opts(const struct kvs_sender_opts *o, char *err, size_t errlen)
 			return -EINVAL;
 		}
 	}
-	return 0;
+	return kvs_sender_source_check(o, err, errlen);
 }
 
 static uint64_t or_default(uint64_t v, uint64_t otherwise)
@@ -255,7 +257,7 @@ static int copy_opts(struct kvs_sender *s, const struct kvs_sender_opts *o)
 		s->call_timeout = o->call_timeout;
 	}
 	s->stripe_min = KVS_SEND_STRIPE_DEFAULT;
-	if (o->size >= sizeof(*o))
+	if (o->size >= offsetof(struct kvs_sender_opts, device))
 		s->stripe_min = or_default(o->stripe_min, s->stripe_min);
 	if (o->size >= offsetof(struct kvs_sender_opts, stripe_min) &&
 	    o->key_file) {
@@ -263,6 +265,7 @@ static int copy_opts(struct kvs_sender *s, const struct kvs_sender_opts *o)
 		if (!s->key_file)
 			return -ENOMEM;
 	}
+	kvs_sender_source_copy_opts(s, o);
 	s->daemon = strdup(o->daemon);
 	s->buffers = malloc(bytes);
 	if (!s->daemon || !s->buffers)
@@ -303,6 +306,7 @@ void kvs_sender_fini(struct kvs_sender *s)
 	s->stopping = true;
 	/* before the rooms that its writes belong to */
 	kvs_transport_destroy(s->t);
+	kvs_sender_staged_drop(s);
 	drop_mail(s);
 	while (s->bucket && !kvs_list_empty(&s->all)) {
 		struct kvs_send_room *r =
@@ -314,6 +318,7 @@ void kvs_sender_fini(struct kvs_sender *s)
 		kvs_send_room_free(r);
 	}
 	kvs_sender_data_free(s);
+	kvs_sender_source_end(s);
 	kvs_timerq_fini(&s->timers);
 	kvs_send_past_fini(&s->past);
 	pthread_cond_destroy(&s->cond);

@@ -124,7 +124,8 @@ static void keepalive_due(struct kvs_timer *t)
 static int got_hello(struct kvs_sender *s, const struct kvs_msg_hello *h)
 {
 	struct kvs_msg m = { .type = KVS_WIRE_LAYOUT };
-	char text[128];
+	char text[256];
+	int r;
 
 	if (h->version_min != h->version_max ||
 	    h->version_min < KVS_WIRE_VERSION_MIN ||
@@ -151,6 +152,11 @@ static int got_hello(struct kvs_sender *s, const struct kvs_msg_hello *h)
 		/* a key of this daemon works on one connection */
 		s->at_once = h->worker;
 		s->slots = 1;
+	}
+	r = kvs_sender_source_begin(s, text, sizeof(text));
+	if (r) {
+		gone(s, -r, text);
+		return 0;
 	}
 	s->keepalive = (uint64_t)h->keepalive_ms * KVS_NSEC_PER_MSEC;
 	if (s->keepalive && s->keepalive < KVS_SEND_KEEPALIVE_MIN)

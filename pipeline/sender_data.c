@@ -31,6 +31,7 @@ struct kvs_send_worker *kvs_send_worker_get(struct kvs_sender *s,
 	w->s = s;
 	w->index = index;
 	kvs_list_init(&w->run);
+	kvs_list_init(&w->copied);
 	kvs_timer_init(&w->timer, worker_due);
 	for (i = 0; i < KVS_SEND_SLOTS_MAX; i++) {
 		w->slot[i].w = w;
@@ -89,7 +90,8 @@ static uint64_t call_due(const struct kvs_send_slot *sl)
 /* Has it work, or must it be ready before it can have any? */
 static bool wanted(const struct kvs_send_worker *w)
 {
-	return !kvs_list_empty(&w->run) || w->index < w->s->at_once;
+	return !kvs_list_empty(&w->run) || !kvs_list_empty(&w->copied) ||
+	       w->index < w->s->at_once;
 }
 
 /* Next retry or deadline of a slot; none when there is nothing to wait for. */
@@ -125,6 +127,7 @@ static void slot_failed(struct kvs_send_slot *sl, int err, const char *text)
 	struct kvs_send_worker *w = sl->w;
 	struct kvs_sender *s = w->s;
 	uint64_t now = kvs_sender_now(s);
+	struct kvs_send_chunk *k;
 	char why[KVS_SEND_TEXT + 128];
 
 	sl->state = KVS_SEND_SLOT_IDLE;
@@ -150,6 +153,8 @@ static void slot_failed(struct kvs_send_slot *sl, int err, const char *text)
 		/* nothing of it was sent, or it would be poisoned by now */
 		kvs_send_room_fail(r, err < 0 ? -err : err, why, true);
 	}
+	kvs_list_for_each_entry(k, &w->copied, node)
+		kvs_send_room_fail(k->room, err < 0 ? -err : err, why, true);
 	w->trouble = 0;
 }
 
@@ -339,18 +344,46 @@ static struct kvs_send_slot *slot_for(struct kvs_send_worker *w,
 	return r->home;
 }
 
-/* Nothing of it is with the transport any more. */
-static void chunk_take_back(struct kvs_send_chunk *k)
+/* ---- chunks ---- */
+
+/* It counts for the window and its room from when it is cut. */
+static void chunk_charge(struct kvs_send_chunk *k)
 {
 	struct kvs_send_room *r = k->room;
 
-	kvs_list_del(&k->node);
-	k->slot->inflight -= k->len;
-	k->slot->w->inflight -= k->len;
+	k->job->chunks++;
+	r->s->chunks++;
+	r->s->inflight += k->len;
+	r->worker->inflight += k->len;
+	r->inflight += k->len;
+}
+
+/* And no more; its job and its memory are given back. */
+static void chunk_over(struct kvs_send_chunk *k)
+{
+	struct kvs_send_room *r = k->room;
+	struct kvs_send_job *j = k->job;
+
+	r->worker->inflight -= k->len;
 	r->s->inflight -= k->len;
 	r->s->chunks--;
 	r->inflight -= k->len;
-	atomic_fetch_sub(&r->outstanding, 1);
+	j->chunks--;
+	if (k->piece)
+		kvs_send_piece_put(k->piece);
+	free(k);
+	kvs_send_job_put(r, j);
+	kvs_send_room_dirty(r);
+	if (r->state == KVS_SEND_GRANTED && !kvs_list_empty(&r->jobs))
+		kvs_send_worker_run(r->worker, r);
+}
+
+/* Nothing of it is with the transport any more. */
+static void chunk_take_back(struct kvs_send_chunk *k)
+{
+	kvs_list_del(&k->node);
+	k->slot->inflight -= k->len;
+	atomic_fetch_sub(&k->room->outstanding, 1);
 }
 
 static void chunk_done(struct kvs_conn *c, struct kvs_tx *tx, int status)
@@ -375,12 +408,7 @@ static void chunk_done(struct kvs_conn *c, struct kvs_tx *tx, int status)
 	} else {
 		r->bytes += k->len;
 	}
-	k->job->chunks--;
-	kvs_send_job_put(r, k->job);
-	kvs_send_room_dirty(r);
-	if (r->state == KVS_SEND_GRANTED && !kvs_list_empty(&r->jobs))
-		kvs_send_worker_run(r->worker, r);
-	free(k);
+	chunk_over(k);
 }
 
 static struct kvs_send_chunk *chunk_create(struct kvs_send_room *r,
@@ -397,8 +425,10 @@ static struct kvs_send_chunk *chunk_create(struct kvs_send_room *r,
 	k = calloc(1, sizeof(*k) + n * sizeof(k->iov[0]));
 	if (!k)
 		return NULL;
+	kvs_list_init(&k->node);
 	k->room = r;
 	k->job = j;
+	k->m = m->chunk;
 	k->len = m->chunk.len;
 	memcpy(k->iov, s->iov, n * sizeof(k->iov[0]));
 	k->tx.iov = k->iov;
@@ -416,9 +446,10 @@ static struct kvs_send_chunk *chunk_create(struct kvs_send_room *r,
 }
 
 /* The bytes are read here and by the kernel soon after: hot once. */
-static void chunk_digest(struct kvs_send_room *r, const struct kvs_msg_chunk *m,
-			 const struct iovec *iov, size_t n)
+static void chunk_digest(const struct kvs_send_chunk *k)
 {
+	const struct kvs_msg_chunk *m = &k->m;
+	struct kvs_send_room *r = k->room;
 	uint64_t at;
 	int b;
 
@@ -435,10 +466,10 @@ static void chunk_digest(struct kvs_send_room *r, const struct kvs_msg_chunk *m,
 	}
 	/* A place that is not the rank's adds nothing; the daemon refuses
 	 * such a chunk anyway. */
-	for (size_t i = 0; i < n; i++) {
-		(void)kvs_digest_add(&r->digest, at, iov[i].iov_base,
-				     iov[i].iov_len);
-		at += iov[i].iov_len;
+	for (size_t i = 0; i < k->tx.n_iov; i++) {
+		(void)kvs_digest_add(&r->digest, at, k->tx.iov[i].iov_base,
+				     k->tx.iov[i].iov_len);
+		at += k->tx.iov[i].iov_len;
 	}
 }
 
@@ -456,36 +487,141 @@ static void call_begin(struct kvs_send_slot *sl, const struct kvs_send_chunk *k)
 		kvs_log_debug("sender: timer: out of memory");
 }
 
-static bool chunk_send(struct kvs_send_chunk *k, struct kvs_send_slot *sl,
-		       const struct kvs_gather *before)
+static bool chunk_write(struct kvs_send_chunk *k, struct kvs_send_slot *sl)
 {
 	struct kvs_send_room *r = k->room;
-	struct kvs_send_job *j = k->job;
-	struct kvs_sender *s = r->s;
 
 	/* up before it leaves the queue, whatever becomes of it */
 	atomic_fetch_add(&r->outstanding, 1);
-	j->chunks++;
-	s->chunks++;
-	s->inflight += k->len;
 	sl->inflight += k->len;
-	sl->w->inflight += k->len;
-	r->inflight += k->len;
 	k->slot = sl;
 	kvs_list_add_tail(&sl->calls, &k->node);
 	if (!kvs_conn_write(sl->conn, &k->tx)) {
 		r->used |= 1ULL << sl->index;
 		call_begin(sl, k);
+		chunk_digest(k);
 		return true;
 	}
 	/* closing, and not one byte of this was taken: back it goes */
-	j->g = *before;
-	j->chunks--;
 	chunk_take_back(k);
 	sl->state = KVS_SEND_SLOT_CLOSING;
-	free(k);
 	return false;
 }
+
+/* ---- by the bounce ring ---- */
+
+static void chunk_drop(struct kvs_send_chunk *k)
+{
+	kvs_list_del(&k->node);
+	if (!k->job->status)
+		k->job->status = k->room->status;
+	k->room->staged--;
+	chunk_over(k);
+}
+
+void kvs_send_chunk_copied(struct kvs_send_piece *p, int status)
+{
+	struct kvs_send_chunk *k = p->user;
+	struct kvs_send_room *r = k->room;
+	char why[KVS_SEND_TEXT];
+
+	if (status) {
+		/* nothing of it was sent: a clean end */
+		snprintf(why, sizeof(why),
+			 "a copy from device %s to the bounce ring failed: %s",
+			 kvs_device_name(r->s->device), kvs_err_name(status));
+		k->job->status = status;
+		kvs_send_room_fail(r, -status, why, true);
+	}
+	if (r->state != KVS_SEND_GRANTED)
+		chunk_drop(k);
+	else
+		kvs_list_add_tail(&r->worker->copied, &k->node);
+}
+
+void kvs_send_worker_drop(struct kvs_send_worker *w, struct kvs_send_room *r)
+{
+	struct kvs_send_chunk *k, *tmp;
+
+	kvs_list_for_each_entry_safe(k, tmp, &w->copied, node) {
+		if (k->room == r)
+			chunk_drop(k);
+	}
+}
+
+void kvs_sender_staged_drop(struct kvs_sender *s)
+{
+	struct kvs_send_worker *w;
+	struct kvs_send_piece *p;
+
+	kvs_list_for_each_entry(w, &s->workers, node) {
+		while (!kvs_list_empty(&w->copied))
+			chunk_drop(kvs_list_first(&w->copied,
+						  struct kvs_send_chunk, node));
+	}
+	if (!kvs_send_bounces(s))
+		return;
+	kvs_list_for_each_entry(p, &s->ring.copying, node) {
+		if (!p->put)
+			chunk_drop(p->user);
+	}
+}
+
+/* To the connections, what was copied. */
+static void push_copied(struct kvs_send_worker *w)
+{
+	while (!kvs_list_empty(&w->copied)) {
+		struct kvs_send_chunk *k =
+			kvs_list_first(&w->copied, struct kvs_send_chunk, node);
+		struct kvs_send_slot *sl = slot_for(w, k->room);
+
+		if (!sl)
+			return;
+		kvs_list_del(&k->node);
+		if (chunk_write(k, sl))
+			k->room->staged--;
+		else
+			kvs_list_add(&w->copied, &k->node);
+	}
+}
+
+/* The bytes of a chunk that was cut, as they lie on the device. */
+static struct kvs_send_from from_of(const struct kvs_send_chunk *k)
+{
+	const struct kvs_gather *g = &k->job->g;
+
+	return (struct kvs_send_from){
+		.base = k->room->s->buffers[g->buffer],
+		.item_len = k->room->s->layout->buffers[g->buffer].item_len,
+		.items = g->items,
+		.at = g->at - k->len,
+		.len = k->len,
+	};
+}
+
+/* Copy it to the ring. 0; -EAGAIN: no room there now; else why it cannot. */
+static int chunk_copy(struct kvs_send_chunk *k)
+{
+	struct kvs_send_from from = from_of(k);
+	int err;
+
+	err = kvs_send_ring_get(&k->room->s->ring, k->len, &k->piece);
+	if (err)
+		return err;
+	k->piece->user = k;
+	k->tx.iov = k->piece->iov;
+	k->tx.n_iov = k->piece->n_iov;
+	err = kvs_send_piece_copy(k->piece, &from);
+	if (err) {
+		kvs_send_piece_put(k->piece);
+		return err;
+	}
+	chunk_charge(k);
+	k->room->staged++;
+	return 0;
+}
+
+/* ---- cutting ---- */
 
 static bool window_open(const struct kvs_send_worker *w)
 {
@@ -500,6 +636,56 @@ static bool window_open(const struct kvs_send_worker *w)
 	       w->inflight + s->chunk_max <= s->window / s->n_workers;
 }
 
+static void cut_failed(struct kvs_send_room *r, int err)
+{
+	char why[KVS_SEND_TEXT];
+
+	if (err == -ENOMEM)
+		snprintf(why, sizeof(why), "out of memory");
+	else if (err == -ENOSPC)
+		snprintf(why, sizeof(why),
+			 "copies from device %s that do not end hold the "
+			 "bounce ring",
+			 kvs_device_name(r->s->device));
+	else
+		snprintf(why, sizeof(why), "device %s takes no copies: %s",
+			 kvs_device_name(r->s->device), kvs_err_name(err));
+	kvs_send_room_fail(r, -err, why, true);
+}
+
+/* The chunk that was cut, on its way. False: not now, nothing happened. */
+static bool launch(struct kvs_send_room *r, struct kvs_send_job *j,
+		   struct kvs_send_slot *sl, struct kvs_msg *m, size_t n,
+		   const struct kvs_gather *before)
+{
+	bool bounce = kvs_send_bounces(r->s) && j->g.what != KVS_GATHER_AUX;
+	struct kvs_send_chunk *k = chunk_create(r, j, m, bounce ? 0 : n);
+	int err = k ? 0 : -ENOMEM;
+
+	if (!k) {
+		cut_failed(r, err);
+		return true;
+	}
+	if (!bounce) {
+		chunk_charge(k);
+		if (chunk_write(k, sl))
+			return true;
+		j->g = *before;
+		chunk_over(k);
+		return true;
+	}
+	err = chunk_copy(k);
+	if (!err)
+		return true;
+	free(k);
+	if (err != -EAGAIN) {
+		cut_failed(r, err);
+		return true;
+	}
+	j->g = *before;
+	return false;
+}
+
 /* One chunk of the worker's next room. False: nothing could be done. */
 static bool push_one(struct kvs_send_worker *w)
 {
@@ -509,7 +695,6 @@ static bool push_one(struct kvs_send_worker *w)
 		.rank = w->s->rank,
 		.whole = w->s->one_sided,
 	};
-	struct kvs_send_chunk *k;
 	struct kvs_send_slot *sl;
 	struct kvs_send_room *r;
 	struct kvs_gather before;
@@ -533,13 +718,10 @@ static bool push_one(struct kvs_send_worker *w)
 	before = j->g;
 	if (kvs_gather_next(&j->g, &map, w->s->iov, KVS_SEND_IOV_MAX, &m.chunk,
 			    &n)) {
-		k = chunk_create(r, j, &m, n);
-		if (!k) {
-			kvs_send_room_fail(r, ENOMEM, "out of memory", true);
-			return true;
+		if (!launch(r, j, sl, &m, n, &before)) {
+			kvs_list_add(&w->run, &r->run_node);
+			return false;
 		}
-		if (chunk_send(k, sl, &before))
-			chunk_digest(r, &m.chunk, w->s->iov, n);
 	} else {
 		kvs_list_del(&j->node);
 		kvs_send_job_put(r, j);
@@ -562,6 +744,8 @@ void kvs_sender_pump(struct kvs_sender *s)
 		if (wanted(w))
 			worker_kick(w);
 	}
+	kvs_list_for_each_entry(w, &s->workers, node)
+		push_copied(w);
 	do {
 		more = false;
 		kvs_list_for_each_entry(w, &s->workers, node)

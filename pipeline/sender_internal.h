@@ -18,6 +18,8 @@
  *   sender_gather.c   page lists to chunks
  *   sender_grant.c    where a one-sided rank writes to
  *   sender_past.c     rooms that are forgotten but may still be asked about
+ *   sender_source.c   how the network gets at source pages
+ *   sender_ring.c     host memory between a device and the network
  */
 #ifndef KVS_PIPELINE_SENDER_INTERNAL_H
 #define KVS_PIPELINE_SENDER_INTERNAL_H
@@ -36,6 +38,7 @@
 #include "pipeline/digest.h"
 #include "pipeline/digest_map.h"
 #include "pipeline/layout.h"
+#include "pipeline/sender_ring.h"
 #include "pipeline/wire.h"
 #include "rdma/transport.h"
 
@@ -47,6 +50,7 @@
 #define KVS_SEND_CHUNKS_MAX 1024 /* outstanding, over all rooms */
 #define KVS_SEND_IOV_MAX 16384 /* pieces of one chunk */
 #define KVS_SEND_TEXT KVS_WIRE_TEXT
+#define KVS_SEND_NOTE 256 /* bytes; what is said of the source */
 
 /* ---- gather: one queued call, cut into chunks ---- */
 
@@ -242,7 +246,8 @@ struct kvs_send_room {
 	struct kvs_send_slot *home; /* where all of it goes; NULL: not chosen */
 	bool striped; /* it has none: over all slots */
 	uint64_t bytes; /* completed */
-	uint64_t inflight; /* bytes outstanding */
+	uint32_t staged; /* chunks in the bounce ring, not with the transport */
+	uint64_t inflight; /* bytes outstanding or staged */
 	uint64_t batch_max; /* most of them; not 0 */
 	uint64_t call_timeout; /* ns */
 	struct kvs_timer timer; /* next OPEN, or the time limit */
@@ -296,6 +301,7 @@ struct kvs_send_worker {
 	uint32_t index;
 	uint64_t inflight; /* bytes */
 	struct kvs_list run; /* rooms with something to cut */
+	struct kvs_list copied; /* chunks that a connection is to take */
 	struct kvs_timer timer; /* next try, or a deadline of a slot */
 	uint64_t retry_at; /* ns; no new connection before */
 	uint64_t backoff; /* ns; 0: the last attempt worked */
@@ -304,15 +310,17 @@ struct kvs_send_worker {
 	struct kvs_send_slot slot[KVS_SEND_SLOTS_MAX];
 };
 
-/* A chunk in the transport's hands. */
+/* A chunk in the transport's hands, or on its way there by the bounce ring. */
 struct kvs_send_chunk {
 	struct kvs_tx tx;
-	struct kvs_list node; /* on slot->calls */
+	struct kvs_list node; /* on slot->calls, or on worker->copied */
 	struct kvs_send_room *room;
 	struct kvs_send_job *job;
 	struct kvs_send_slot *slot;
+	struct kvs_send_piece *piece; /* NULL: sent from its source */
+	struct kvs_msg_chunk m; /* where it goes */
 	uint32_t len;
-	struct iovec iov[];
+	struct iovec iov[]; /* without a piece */
 };
 
 /* ---- the sender ---- */
@@ -345,6 +353,9 @@ struct kvs_sender {
 	uint64_t max_batch; /* bytes of a room; 0: the daemon's */
 	uint64_t call_timeout; /* ns; 0: the daemon's */
 	uint64_t instance;
+	struct kvs_device *device; /* of the buffers; NULL: host memory */
+	enum kvs_source source_wanted;
+	uint64_t bounce_bytes;
 
 	const struct kvs_clock *clock;
 	bool (*lose)(void *arg, const struct kvs_msg *m); /* or NULL */
@@ -361,6 +372,8 @@ struct kvs_sender {
 	bool agreed; /* the handshake has ended, either way */
 	int agreed_err;
 	char agreed_text[512];
+	enum kvs_source source; /* AUTO: not chosen yet */
+	char source_note[KVS_SEND_NOTE];
 	struct kvs_list *bucket; /* rooms by id */
 	struct kvs_list all; /* rooms */
 	_Atomic bool gone; /* control connection lost, or stopping */
@@ -390,7 +403,8 @@ struct kvs_sender {
 	unsigned int n_conns; /* data, not closed yet */
 	struct kvs_list dirty; /* rooms to settle */
 	uint64_t inflight; /* bytes */
-	uint32_t chunks; /* outstanding */
+	uint32_t chunks; /* outstanding or staged */
+	struct kvs_send_ring ring; /* only of the source "bounce" */
 	struct kvs_send_past past;
 	struct kvs_wire_scratch scratch;
 	struct iovec iov[KVS_SEND_IOV_MAX];
@@ -501,10 +515,31 @@ struct kvs_send_worker *kvs_send_worker_get(struct kvs_sender *s,
 /* The room has something to cut. Harmless when it waits for its turn, or for
  * a completion because all it may launch is outstanding. */
 void kvs_send_worker_run(struct kvs_send_worker *w, struct kvs_send_room *r);
+/* Of a room that failed: chunks that no connection took. */
+void kvs_send_worker_drop(struct kvs_send_worker *w, struct kvs_send_room *r);
+/* A copy to the ring is over; the ring's. */
+void kvs_send_chunk_copied(struct kvs_send_piece *p, int status);
 /* Cut and send while the window allows. */
 void kvs_sender_pump(struct kvs_sender *s);
 /* Close every data connection. */
 void kvs_sender_data_close(struct kvs_sender *s, int err, bool flush);
 void kvs_sender_data_free(struct kvs_sender *s);
+/* Of a sender that did not stop: chunks on their way through the ring. */
+void kvs_sender_staged_drop(struct kvs_sender *s);
+
+/* sender_source.c */
+/* Do device, source and ring of @o go together? 0; -EINVAL with @err. */
+int kvs_sender_source_check(const struct kvs_sender_opts *o, char *err,
+			    size_t errlen);
+void kvs_sender_source_copy_opts(struct kvs_sender *s,
+				 const struct kvs_sender_opts *o);
+/* What the data goes over is agreed: choose. 0 or -errno with @err. */
+int kvs_sender_source_begin(struct kvs_sender *s, char *err, size_t errlen);
+void kvs_sender_source_end(struct kvs_sender *s);
+/* Are pages copied to the ring first? */
+static inline bool kvs_send_bounces(const struct kvs_sender *s)
+{
+	return s->ring.mem;
+}
 
 #endif /* KVS_PIPELINE_SENDER_INTERNAL_H */

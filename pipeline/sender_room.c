@@ -299,6 +299,7 @@ static void take_grant(struct kvs_send_room *r, const struct kvs_msg_grant *g)
 	r->call_timeout = smaller(s->call_timeout,
 				  g->call_timeout_ms * KVS_NSEC_PER_MSEC,
 				  KVS_SEND_CALL_DEFAULT);
+	s->ring.limit = r->call_timeout;
 	if (g->tokens != r->tokens)
 		wrong = "GRANT: tokens differ from this rank's";
 	else if (g->page_size != s->layout->page_size)
@@ -554,15 +555,21 @@ static void end(struct kvs_send_room *r, int status)
 static void settle(struct kvs_send_room *r)
 {
 	struct kvs_sender *s = r->s;
-	bool idle = !atomic_load(&r->outstanding);
+	bool idle;
 	bool mail_read;
 
 	pthread_mutex_lock(&r->lock);
 	mail_read = r->popped == r->posted;
 	pthread_mutex_unlock(&r->lock);
 
-	if (r->state == KVS_SEND_FAILED)
+	if (r->state == KVS_SEND_FAILED) {
+		if (r->worker)
+			kvs_send_worker_drop(r->worker, r);
 		drop_queue(r);
+	}
+	/* a copy reads the source; it writes nothing that the daemon has, so
+	 * no acknowledgement waits for it */
+	idle = !atomic_load(&r->outstanding) && !r->staged;
 	if (r->state == KVS_SEND_GRANTED && r->finish && idle && mail_read &&
 	    kvs_list_empty(&r->jobs))
 		send_last(r);

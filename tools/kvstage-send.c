@@ -51,6 +51,9 @@ enum {
 	KEY_RDMA_DEVICE,
 	KEY_RDMA_GID_INDEX,
 	KEY_KEY_FILE,
+	KEY_DEVICE,
+	KEY_SOURCE,
+	KEY_BOUNCE_SIZE,
 	KEY_VERBOSE,
 };
 
@@ -101,6 +104,16 @@ static const struct argp_option send_options[] = {
 	{ "key-file", KEY_KEY_FILE, "FILE", 0,
 	  "Key of the cluster, as the daemon's auth.key_file (default none)",
 	  0 },
+	{ "device", KEY_DEVICE, "NAME", 0,
+	  "What has the source pages: soft, cuda or cuda:N (default: host "
+	  "memory)",
+	  0 },
+	{ "source", KEY_SOURCE, "HOW", 0,
+	  "How the network gets at them: auto, host, peer-mem, dma-buf or "
+	  "bounce (default auto)",
+	  0 },
+	{ "bounce-size", KEY_BOUNCE_SIZE, "SIZE", 0,
+	  "Ring that bounce copies to (default 64M)", 0 },
 	{ "json", 'j', NULL, 0, "Print JSON objects, one a line", 0 },
 	{ "verbose", KEY_VERBOSE, NULL, 0, "Log what the sender does", 0 },
 	{ 0 },
@@ -138,6 +151,39 @@ static uint64_t duration(struct argp_state *state, const char *name,
 	return v;
 }
 
+static void parse_device(struct argp_state *state, struct send_args *a,
+			 const char *arg)
+{
+	uint64_t v;
+
+	a->run.device = arg;
+	if (!strcmp(arg, "soft") || !strcmp(arg, "cuda"))
+		return;
+	a->run.device = "cuda";
+	if (strncmp(arg, "cuda:", 5) || kvs_parse_u64(arg + 5, &v) || v > 1023)
+		argp_error(state, "--device: %s is not soft, cuda or cuda:N",
+			   arg);
+	else
+		a->run.ordinal = (int)v;
+}
+
+static void parse_source(struct argp_state *state, struct send_args *a,
+			 const char *arg)
+{
+	int i;
+
+	for (i = KVS_SOURCE_AUTO; i <= KVS_SOURCE_BOUNCE; i++) {
+		if (!strcmp(arg, kvs_source_name((enum kvs_source)i))) {
+			a->run.source = (enum kvs_source)i;
+			return;
+		}
+	}
+	argp_error(state,
+		   "--source: %s is not auto, host, peer-mem, dma-buf or "
+		   "bounce",
+		   arg);
+}
+
 static error_t parse_end(struct send_args *a, struct argp_state *state)
 {
 	struct kvs_addr addr;
@@ -149,6 +195,11 @@ static error_t parse_end(struct send_args *a, struct argp_state *state)
 	else if (kvs_addr_parse(a->run.daemon, false, &addr, err,
 				sizeof(err)) == -EINVAL)
 		argp_error(state, "--daemon: %s", err);
+	if (!a->run.device && a->run.source > KVS_SOURCE_HOST)
+		argp_error(state, "--source %s needs a --device",
+			   kvs_source_name(a->run.source));
+	if (a->run.device && a->run.source == KVS_SOURCE_HOST)
+		argp_error(state, "--source host is not for a --device");
 	if (a->run.rank >= a->w.n_ranks)
 		argp_error(state, "--rank %u is not below --nranks %u",
 			   a->run.rank, a->w.n_ranks);
@@ -250,6 +301,20 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case KEY_KEY_FILE:
 		a->run.key_file = arg;
 		return 0;
+	case KEY_DEVICE:
+		parse_device(state, a, arg);
+		return 0;
+	case KEY_SOURCE:
+		parse_source(state, a, arg);
+		return 0;
+	case KEY_BOUNCE_SIZE:
+		if (kvs_parse_size(arg, &a->run.bounce_bytes) ||
+		    a->run.bounce_bytes < 65536 || a->run.bounce_bytes % 4096)
+			argp_error(state,
+				   "--bounce-size: %s is not a multiple of "
+				   "4096 from 64K on",
+				   arg);
+		return 0;
 	case 'j':
 		a->json = true;
 		return 0;
@@ -281,7 +346,7 @@ static void on_signal(int sig)
 }
 
 /* From here on a signal ends the rooms; the second one ends us. */
-static void started(void)
+static void started(const struct kvs_sender_stats *st)
 {
 	struct sigaction sa = { .sa_handler = on_signal,
 				.sa_flags = (int)SA_RESETHAND };
@@ -290,6 +355,8 @@ static void started(void)
 	sigaction(SIGINT, &sa, NULL);
 	sigaction(SIGTERM, &sa, NULL);
 	fprintf(stderr, "kvstage-send: the daemon agreed\n");
+	fprintf(stderr, "kvstage-send: source %s%s%s\n",
+		kvs_source_name(st->source), st->note[0] ? ": " : "", st->note);
 }
 
 static void print_json(json_t *j)
@@ -325,21 +392,29 @@ static void report(const struct send_args *a,
 			(unsigned long long)res->unopened);
 	if (send_json) {
 		print_json(json_pack(
-			"{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:b}",
+			"{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:b, "
+			"s:s, s:s, s:I, s:I, s:I, s:I}",
 			"rank", (int)a->run.rank, "requests",
 			(json_int_t)res->rooms, "ok", (json_int_t)res->ok,
 			"failed", (json_int_t)res->failed, "refused_400",
 			(json_int_t)res->never, "failed_503",
 			(json_int_t)res->later, "bytes", (json_int_t)res->bytes,
-			"seconds", s, "gbps", gbps, "stopped", res->stopped));
+			"seconds", s, "gbps", gbps, "stopped", res->stopped,
+			"source", kvs_source_name(res->sender.source),
+			"source_note", res->sender.note, "bounce_bytes",
+			(json_int_t)res->sender.bounce_bytes, "copies",
+			(json_int_t)res->sender.copies, "copied_bytes",
+			(json_int_t)res->sender.copied_bytes, "ring_waits",
+			(json_int_t)res->sender.ring_waits));
 		return;
 	}
 	printf("rank %u: %llu of %llu rooms ok, %llu failed (%llu class 400), "
-	       "%llu bytes in %.3f s, %.2f GB/s%s\n",
+	       "%llu bytes in %.3f s, %.2f GB/s, source %s%s\n",
 	       a->run.rank, (unsigned long long)res->ok,
 	       (unsigned long long)res->rooms, (unsigned long long)res->failed,
 	       (unsigned long long)res->never, (unsigned long long)res->bytes,
-	       s, gbps, res->stopped ? ", stopped" : "");
+	       s, gbps, kvs_source_name(res->sender.source),
+	       res->stopped ? ", stopped" : "");
 }
 
 int main(int argc, char **argv)

@@ -284,10 +284,13 @@ static void compute(struct send_run *run, struct send_request *q,
 {
 	uint64_t room = kvs_workload_room(run->o->w, q->index);
 	uint32_t first = q->computed;
+	int ret;
 
-	kvs_send_source_fill(run->src, room, first, p->pages, p->n);
+	ret = kvs_send_source_fill(run->src, room, first, p->pages, p->n);
 	q->computed += p->n;
-	if (!kvs_send_pages(q->r, first, p->pages, p->n, p))
+	if (ret)
+		kvs_send_abort(q->r, ret, "the device takes no pages");
+	else if (!kvs_send_pages(q->r, first, p->pages, p->n, p))
 		return;
 	/* failed meanwhile: done() says why */
 	pthread_mutex_lock(&run->lock);
@@ -312,9 +315,10 @@ static int send_state(struct send_run *run, struct send_request *q)
 		items = malloc(n * sizeof(*items));
 		if (!items)
 			return -ENOMEM;
-		kvs_send_source_fill_state(run->src, room, b, q->place, n,
-					   items);
-		ret = kvs_send_state(q->r, b, items, n, NULL);
+		ret = kvs_send_source_fill_state(run->src, room, b, q->place, n,
+						 items);
+		if (!ret)
+			ret = kvs_send_state(q->r, b, items, n, NULL);
 		free(items);
 	}
 	return ret;
@@ -526,6 +530,8 @@ int kvs_send_run(const struct kvs_send_run_opts *o,
 		.call_timeout = o->call_timeout,
 		.connect_timeout = o->connect_timeout,
 		.key_file = o->key_file,
+		.source = o->source,
+		.bounce_bytes = o->bounce_bytes,
 	};
 	pthread_condattr_t attr;
 	uint32_t i;
@@ -544,7 +550,8 @@ int kvs_send_run(const struct kvs_send_run_opts *o,
 	pthread_cond_init(&run.cond, &attr);
 	pthread_condattr_destroy(&attr);
 	res = kvs_send_source_create(o->w, o->rank, o->pool, o->concurrency,
-				     o->file, &run.src, err, errlen);
+				     o->file, o->device, o->ordinal, &run.src,
+				     err, errlen);
 	if (res)
 		goto out;
 	run.unit = o->chunk_tokens / o->w->prefill->page_size;
@@ -556,12 +563,16 @@ int kvs_send_run(const struct kvs_send_run_opts *o,
 	so.layout = run.src->layout;
 	so.buffers = run.src->buffers;
 	so.buffer_len = run.src->len;
+	so.device = run.src->device;
 	res = kvs_sender_create(&so, &run.s, err, errlen);
 	if (res)
 		goto out;
+	run.res.sender.size = sizeof(run.res.sender);
+	(void)kvs_sender_stats(run.s, &run.res.sender);
 	if (o->started)
-		o->started();
+		o->started(&run.res.sender);
 	go_through(&run);
+	(void)kvs_sender_stats(run.s, &run.res.sender);
 	/* ends, with callbacks, what did not end in time */
 	kvs_sender_destroy(run.s);
 	if (run.first_grant && run.last_end > run.first_grant)

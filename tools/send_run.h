@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kvstage/sender.h"
 #include "tools/workload.h"
 
 /**
@@ -41,10 +42,15 @@
  * @rdma_gid_index: likewise
  * @io: transport engine, see struct kvs_sender_opts
  * @key_file: likewise
+ * @device: backend of the device that has the source pages, or NULL
+ * @ordinal: number of it
+ * @source: see struct kvs_sender_opts
+ * @bounce_bytes: likewise
  * @stop: becomes non-zero when the run shall end; may be NULL
  * @failed: called for each room that failed, from the calling thread; may be
  *          NULL
- * @started: called once when the sender is connected; may be NULL
+ * @started: called once when the sender is connected, with what it does then;
+ *           may be NULL
  */
 struct kvs_send_run_opts {
 	const struct kvs_workload *w;
@@ -66,8 +72,12 @@ struct kvs_send_run_opts {
 	const char *rdma_gid_index;
 	const char *io;
 	const char *key_file;
+	const char *device;
+	int ordinal;
+	enum kvs_source source;
+	uint64_t bounce_bytes;
 	const volatile sig_atomic_t *stop;
-	void (*started)(void);
+	void (*started)(const struct kvs_sender_stats *st);
 	void (*failed)(uint64_t room, int err, const char *text);
 };
 
@@ -80,6 +90,7 @@ struct kvs_send_run_result {
 	uint64_t later; /* refused for now (class 503), or failed otherwise */
 	uint64_t bytes; /* of rooms that went well */
 	uint64_t ns; /* from the first grant to the last end */
+	struct kvs_sender_stats sender; /* size is set */
 	bool stopped;
 };
 

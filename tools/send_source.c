@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "gpu/device.h"
 #include "lib/assert.h"
 #include "lib/err.h"
 #include "pipeline/layout.h"
@@ -64,6 +66,28 @@ static int source_layout(const struct kvs_workload *w, uint32_t rank,
 	return kvs_layout_dup(&whole, ret);
 }
 
+static int source_device(struct kvs_send_source *s, const char *backend,
+			 int ordinal, char *err, size_t errlen)
+{
+	const struct kvs_device_opts o = {
+		.size = sizeof(o),
+		.backend = backend,
+		.device = ordinal,
+		.hidden = true,
+	};
+	int res = kvs_device_open(&o, &s->device, err, errlen);
+	uint32_t b;
+
+	for (b = 0; !res && b < s->layout->n_buffers; b++) {
+		res = kvs_device_alloc(s->device, s->len[b], &s->buffers[b]);
+		if (res)
+			snprintf(err, errlen,
+				 "device %s: no memory for the source pool: %s",
+				 backend, kvs_err_name(res));
+	}
+	return res;
+}
+
 static int source_map(struct kvs_send_source *s)
 {
 	const struct kvs_layout *l = s->layout;
@@ -80,7 +104,7 @@ static int source_map(struct kvs_send_source *s)
 			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 		if (p == MAP_FAILED)
 			return -ENOMEM;
-		s->buffers[b] = p;
+		s->host[b] = p;
 		s->len[b] = items * lb->item_len;
 	}
 	return 0;
@@ -88,6 +112,7 @@ static int source_map(struct kvs_send_source *s)
 
 int kvs_send_source_create(const struct kvs_workload *w, uint32_t rank,
 			   uint64_t bytes, uint32_t sets, const char *path,
+			   const char *device, int ordinal,
 			   struct kvs_send_source **ret, char *err,
 			   size_t errlen)
 {
@@ -138,9 +163,16 @@ int kvs_send_source_create(const struct kvs_workload *w, uint32_t rank,
 	s->pages = (uint32_t)pages;
 	s->free = malloc(pages * sizeof(*s->free));
 	s->buffers = calloc(s->layout->n_buffers, sizeof(*s->buffers));
+	s->host = calloc(s->layout->n_buffers, sizeof(*s->host));
 	s->len = calloc(s->layout->n_buffers, sizeof(*s->len));
-	if (!s->free || !s->buffers || !s->len || source_map(s))
+	if (!s->free || !s->buffers || !s->host || !s->len || source_map(s))
 		goto out;
+	res = device ? source_device(s, device, ordinal, err, errlen) : 0;
+	if (res)
+		goto out;
+	if (!device)
+		memcpy(s->buffers, s->host,
+		       s->layout->n_buffers * sizeof(*s->buffers));
 	/* lowest on top: neighbours travel as one piece */
 	while (s->n_free < s->pages) {
 		s->free[s->n_free] = s->pages - 1 - s->n_free;
@@ -161,13 +193,17 @@ void kvs_send_source_destroy(struct kvs_send_source *s)
 
 	if (!s)
 		return;
-	for (b = 0; s->buffers && s->len && b < s->layout->n_buffers; b++) {
-		if (s->buffers[b])
-			munmap(s->buffers[b], s->len[b]);
+	for (b = 0; s->host && s->len && b < s->layout->n_buffers; b++) {
+		if (s->host[b])
+			munmap(s->host[b], s->len[b]);
+		if (s->device && s->buffers)
+			kvs_device_free(s->device, s->buffers[b]);
 	}
+	kvs_device_close(s->device);
 	if (s->file)
 		munmap((void *)(uintptr_t)s->file, s->file_len);
 	free(s->buffers);
+	free(s->host);
 	free(s->len);
 	free(s->free);
 	free(s->layout);
@@ -218,7 +254,7 @@ static void source_item(const struct kvs_send_source *s, uint32_t b,
 			uint32_t where, uint64_t seed, uint64_t item)
 {
 	uint32_t n = kvs_workload_n_pieces(s->layout, b);
-	unsigned char *dst = (unsigned char *)s->buffers[b] +
+	unsigned char *dst = (unsigned char *)s->host[b] +
 			     (uint64_t)where * s->layout->buffers[b].item_len;
 
 	for (uint32_t k = 0; k < n; k++) {
@@ -229,11 +265,64 @@ static void source_item(const struct kvs_send_source *s, uint32_t b,
 	}
 }
 
-void kvs_send_source_fill(struct kvs_send_source *s, uint64_t room,
-			  uint32_t first, const uint32_t *pages, uint32_t n)
+/* Items that were computed, to the device; as they lie there. */
+struct upload {
+	struct kvs_copy_run *run;
+	size_t n;
+};
+
+static void upload_item(const struct kvs_send_source *s, struct upload *u,
+			uint32_t b, uint32_t where)
 {
+	uint64_t len = s->layout->buffers[b].item_len;
+
+	if (s->device)
+		u->run[u->n++] = (struct kvs_copy_run){
+			.host = (unsigned char *)s->host[b] + where * len,
+			.dev = (unsigned char *)s->buffers[b] + where * len,
+			.item_len = len,
+			.n = 1,
+		};
+}
+
+static int upload_begin(const struct kvs_send_source *s, struct upload *u,
+			size_t items)
+{
+	*u = (struct upload){ 0 };
+	if (s->device)
+		u->run = calloc(items ? items : 1, sizeof(*u->run));
+	return s->device && !u->run ? -ENOMEM : 0;
+}
+
+/* Computing takes its time on a device as well: it is waited for. */
+static int upload_end(const struct kvs_send_source *s, struct upload *u)
+{
+	struct kvs_copy c = {
+		.runs = u->run,
+		.n_runs = u->n,
+		.dir = KVS_COPY_H2D,
+	};
+	int res = 0;
+
+	if (s->device && u->n) {
+		res = kvs_device_copy(s->device, &c);
+		while (!res && kvs_device_query(s->device, &c) == -EINPROGRESS)
+			sched_yield();
+		if (!res)
+			res = kvs_device_query(s->device, &c);
+	}
+	free(u->run);
+	return res;
+}
+
+int kvs_send_source_fill(struct kvs_send_source *s, uint64_t room,
+			 uint32_t first, const uint32_t *pages, uint32_t n)
+{
+	struct upload u;
 	uint32_t b, i;
 
+	if (upload_begin(s, &u, (size_t)n * s->layout->n_buffers))
+		return -ENOMEM;
 	for (b = 0; b < s->layout->n_buffers; b++) {
 		const struct kvs_layer_buffer *lb = &s->layout->buffers[b];
 		uint64_t seed;
@@ -241,21 +330,29 @@ void kvs_send_source_fill(struct kvs_send_source *s, uint64_t room,
 		if (!kvs_buffer_kind_is_paged(lb->kind))
 			continue;
 		seed = kvs_workload_seed(s->w, room, lb->kind, lb->layer);
-		for (i = 0; i < n; i++)
+		for (i = 0; i < n; i++) {
 			source_item(s, b, pages[i], seed, (uint64_t)first + i);
+			upload_item(s, &u, b, pages[i]);
+		}
 	}
+	return upload_end(s, &u);
 }
 
-void kvs_send_source_fill_state(struct kvs_send_source *s, uint64_t room,
-				uint32_t b, uint32_t set, uint32_t n,
-				uint32_t *ret_items)
+int kvs_send_source_fill_state(struct kvs_send_source *s, uint64_t room,
+			       uint32_t b, uint32_t set, uint32_t n,
+			       uint32_t *ret_items)
 {
 	const struct kvs_layer_buffer *lb = &s->layout->buffers[b];
 	uint64_t seed = kvs_workload_seed(s->w, room, lb->kind, lb->layer);
+	struct upload u;
 	uint32_t i;
 
+	if (upload_begin(s, &u, n))
+		return -ENOMEM;
 	for (i = 0; i < n; i++) {
 		ret_items[i] = set * lb->items + i;
 		source_item(s, b, ret_items[i], seed, i);
+		upload_item(s, &u, b, ret_items[i]);
 	}
+	return upload_end(s, &u);
 }

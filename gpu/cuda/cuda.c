@@ -314,7 +314,7 @@ static int kvs_cuda_copy(struct kvs_device *d, struct kvs_copy *c)
 		r = host_ok(k, c);
 	if (r)
 		return r;
-	c->order = ++k->order;
+	c->order = atomic_fetch_add(&k->order, 1) + 1;
 	atomic_store_explicit(&c->status, -EINPROGRESS, memory_order_relaxed);
 	atomic_store_explicit(&c->runs_done, 0, memory_order_relaxed);
 	kvs_mpsc_push(&k->queue, &c->node);

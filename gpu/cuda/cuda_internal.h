@@ -88,8 +88,8 @@ struct kvs_cuda {
 	struct kvs_spans hosts; /* chunks of them */
 	uint64_t pinned_bytes; /* of them; the others are pageable */
 
-	/* submitter */
-	uint64_t order;
+	/* submitters */
+	_Atomic uint64_t order;
 
 	/* submitter to thread */
 	struct kvs_mpsc queue;

@@ -15,6 +15,7 @@
 #ifndef KVSTAGE_DEVICE_H
 #define KVSTAGE_DEVICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -84,6 +85,8 @@ struct kvs_copy_opts {
  * @plan: soft: faults
  * @device: cuda: ordinal
  * @copy: how copies are made
+ * @hidden: soft: no CPU address leads to device memory; who follows one
+ *          dies. Copies are made directly then
  * @register_chunk: cuda: bytes that one call of the driver registers at most,
  *                  a multiple of 4096. 0: 64 GiB
  */
@@ -95,6 +98,7 @@ struct kvs_device_opts {
 	int device;
 	struct kvs_copy_opts copy;
 	uint64_t register_chunk;
+	bool hidden;
 };
 
 /**

@@ -26,6 +26,24 @@
 
 struct kvs_sender;
 struct kvs_send_room;
+struct kvs_device;
+
+/**
+ * enum kvs_source - how the network gets at source pages
+ * @KVS_SOURCE_AUTO: the first of these that works
+ * @KVS_SOURCE_HOST: they are host memory
+ * @KVS_SOURCE_PEER_MEM: device memory that RDMA reads by its address
+ * @KVS_SOURCE_DMA_BUF: device memory that RDMA reads as a dma-buf
+ * @KVS_SOURCE_BOUNCE: device memory that is copied to a ring in host memory
+ *                     first, one part while another is being sent
+ */
+enum kvs_source {
+	KVS_SOURCE_AUTO,
+	KVS_SOURCE_HOST,
+	KVS_SOURCE_PEER_MEM,
+	KVS_SOURCE_DMA_BUF,
+	KVS_SOURCE_BOUNCE,
+};
 
 /**
  * struct kvs_send_ops - callbacks, from the sender's own thread
@@ -56,7 +74,8 @@ struct kvs_send_ops {
  * @rank: this rank, below @n_ranks
  * @layout: this rank's buffers; copied
  * @buffers: base address of each layer buffer, @layout->n_buffers of them;
- *           page p of buffer b is at buffers[b] + p * item_len; host memory
+ *           page p of buffer b is at buffers[b] + p * item_len; host memory,
+ *           or memory of @device
  * @data_connections: per daemon worker; 0: 2
  * @window: bytes queued to the kernel at most over all data connections
  *          before the sender waits; 0: 64 MiB
@@ -89,6 +108,13 @@ struct kvs_send_ops {
  *              go over all data connections of RDMA; those of a smaller one go
  *              over one, so that the loss of another is no affair of it. 0:
  *              64 MiB; 1: all rooms over all. TCP always takes all.
+ * @device: what @buffers are memory of, see kvstage/device.h; NULL: they are
+ *          host memory. Outlives the sender. Aux blocks are host memory always
+ * @source: how the network gets at @buffers. What is asked for and cannot be
+ *          had here is an error; AUTO takes what can
+ * @bounce_bytes: size of the ring of KVS_SOURCE_BOUNCE, a multiple of 4096 from
+ *                64 KiB on; locked in memory where the device or RDMA wants
+ *                that. 0: 64 MiB
  */
 struct kvs_sender_opts {
 	size_t size;
@@ -113,6 +139,32 @@ struct kvs_sender_opts {
 	const char *rdma_gid_index;
 	const char *key_file;
 	uint64_t stripe_min;
+	struct kvs_device *device;
+	enum kvs_source source;
+	uint64_t bounce_bytes;
+};
+
+/**
+ * struct kvs_sender_stats - what a sender does, so far
+ * @size: sizeof(struct kvs_sender_stats), set by the caller
+ * @source: how the network gets at the source pages
+ * @note: why, in words: what was tried before it and did not work
+ * @bounce_bytes: size of the ring; 0: there is none
+ * @copies: from the device to the ring that were started
+ * @copied_bytes: by those that went well
+ * @ring_waits: how often a chunk had to wait for room in the ring
+ * @quarantined_bytes: of the ring, which copies that do not end may still
+ *                     write to; not used again before they do
+ */
+struct kvs_sender_stats {
+	size_t size;
+	enum kvs_source source;
+	char note[256];
+	uint64_t bounce_bytes;
+	uint64_t copies;
+	uint64_t copied_bytes;
+	uint64_t ring_waits;
+	uint64_t quarantined_bytes;
 };
 
 /**
@@ -121,6 +173,7 @@ struct kvs_sender_opts {
  *
  * Context: blocks up to @connect_timeout.
  * Return: 0; -EINVAL; -ECONNREFUSED, -ETIMEDOUT, ...; -EPROTONOSUPPORT;
+ * -EOPNOTSUPP @source is not to be had here, or with this daemon;
  * -EPROTOTYPE layout refused; -EACCES not authenticated; what is wrong with
  * @key_file (-ENOENT, -EPERM owner, mode or kind, -EINVAL content, ...);
  * -ENOMEM.
@@ -130,6 +183,10 @@ int kvs_sender_create(const struct kvs_sender_opts *o, struct kvs_sender **ret,
 /* Aborts what is open, closes, joins the thread; rooms not closed yet end
  * with done() and are freed. NULL ok. Blocks. */
 void kvs_sender_destroy(struct kvs_sender *s);
+/* "auto", "host", "peer-mem", "dma-buf", "bounce"; "?". */
+const char *kvs_source_name(enum kvs_source source);
+/* Any thread. 0; -EINVAL: @ret->size is none. */
+int kvs_sender_stats(struct kvs_sender *s, struct kvs_sender_stats *ret);
 
 /**
  * kvs_send_open() - announce a room

@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "gpu/device.h"
 #include "lib/clock.h"
 #include "tests/unit/pipeline/sender_rig.h"
 
@@ -188,6 +190,41 @@ struct rig *rig_new(const struct kvs_layer_buffer *buffers, uint32_t n,
 	return g;
 }
 
+void rig_to_device(struct rig *g, const struct kvs_device_opts *opts)
+{
+	struct kvs_device_opts o = *opts;
+	char err[256];
+	uint32_t i;
+
+	o.size = sizeof(o);
+	o.backend = "soft";
+	o.hidden = true;
+	if (kvs_device_open(&o, &g->o.device, err, sizeof(err)))
+		fail_msg("%s", err);
+	g->on_device = calloc(g->layout->n_buffers, sizeof(*g->on_device));
+	assert_non_null(g->on_device);
+	for (i = 0; i < g->layout->n_buffers; i++) {
+		struct kvs_copy_run run = {
+			.host = g->buffers[i],
+			.item_len = g->layout->buffers[i].item_len,
+			.n = g->source_pages,
+		};
+		struct kvs_copy c = { .runs = &run,
+				      .n_runs = 1,
+				      .dir = KVS_COPY_H2D };
+
+		assert_int_equal(kvs_device_alloc(g->o.device,
+						  run.item_len * run.n,
+						  &g->on_device[i]),
+				 0);
+		run.dev = g->on_device[i];
+		assert_int_equal(kvs_device_copy(g->o.device, &c), 0);
+		while (kvs_device_query(g->o.device, &c) == -EINPROGRESS)
+			sched_yield();
+		assert_int_equal(kvs_device_query(g->o.device, &c), 0);
+	}
+}
+
 static void *destroy_main(void *arg)
 {
 	struct rig *g = arg;
@@ -215,6 +252,9 @@ void rig_free(struct rig *g)
 	for (i = 0; i < g->layout->n_buffers; i++)
 		free(g->buffers[i]);
 	free(g->buffers);
+	free(g->on_device);
+	/* and all of its memory */
+	kvs_device_close(g->o.device);
 	free(g->layout);
 	free(g->ev);
 	pthread_mutex_destroy(&g->lock);
@@ -235,7 +275,7 @@ static void *create_main(void *arg)
 	if (!o.peer)
 		o.peer = "prefill-a";
 	o.layout = g->layout;
-	o.buffers = g->buffers;
+	o.buffers = g->on_device ? g->on_device : g->buffers;
 	o.ops = &rig_ops;
 	g->create_err = kvs_sender_create(&o, &g->s, g->err, sizeof(g->err));
 	return NULL;

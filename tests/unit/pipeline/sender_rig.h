@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kvstage/device.h"
 #include "kvstage/sender.h"
 #include "lib/rng.h"
 #include "pipeline/geometry.h"
@@ -63,6 +64,7 @@ struct rig {
 
 	struct kvs_layout *layout;
 	void **buffers; /* source pool */
+	void **on_device; /* the same in memory of o.device; NULL: none */
 	uint32_t source_pages;
 
 	int listener;
@@ -95,6 +97,9 @@ struct rig *rig_new(const struct kvs_layer_buffer *buffers, uint32_t n,
 		    uint32_t page_size, uint32_t source_pages,
 		    struct kvs_rng *rng);
 void rig_free(struct rig *g);
+
+/* The source pool in hidden memory of a soft device, which is opened. */
+void rig_to_device(struct rig *g, const struct kvs_device_opts *o);
 
 /* Create in a thread; the test plays the daemon meanwhile. */
 void rig_create_begin(struct rig *g);
