@@ -246,6 +246,20 @@ void kvs_ix_leave(struct kvs_index *ix, uint32_t u, bool evicted)
 	set_state(ix, u, KVS_UNIT_DOOMED);
 }
 
+int kvs_index_set_cookie(struct kvs_index *ix, uint64_t unit, uint64_t cookie)
+{
+	uint32_t u;
+
+	KVS_CHECK_MAGIC(ix, KVS_INDEX_MAGIC);
+	u = kvs_ix_unit_of(ix, unit);
+	if (u == KVS_IX_NONE)
+		return -ESTALE;
+	if (ix->unit[u].state != KVS_UNIT_FILLING)
+		return -EINVAL;
+	ix->unit[u].cookie = cookie;
+	return 0;
+}
+
 int kvs_index_publish(struct kvs_index *ix, uint64_t unit)
 {
 	struct kvs_ix_unit *x;

@@ -314,6 +314,13 @@ int kvs_index_put(struct kvs_index *ix, uint64_t unit,
 		  const struct kvs_key *key, uint32_t place);
 
 /**
+ * kvs_index_set_cookie() - where a FILLING unit lies is known only now
+ *
+ * Return: 0; -EINVAL not FILLING; -ESTALE.
+ */
+int kvs_index_set_cookie(struct kvs_index *ix, uint64_t unit, uint64_t cookie);
+
+/**
  * kvs_index_publish() - every page of a unit is there and checked
  *
  * FILLING -> RESIDENT. A unit without any page is of no use and LEAVING at
