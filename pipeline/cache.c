@@ -9,15 +9,16 @@
 
 #include "lib/assert.h"
 #include "lib/crc32c.h"
+#include "lib/err.h"
 #include "lib/log.h"
 #include "lib/rule.h"
+#include "pinned/poison.h"
 #include "pipeline/cache_internal.h"
 #include "pipeline/layout.h"
 #include "pipeline/room_internal.h"
 #include "pipeline/worker.h"
 
 #define CACHED_MAGIC 0x4b564361u
-#define CACHE_TURN (8u << 20) /* bytes summed up a turn */
 #define CACHE_PERCENT 100u
 
 static const char *const label = "kvstage layout 1";
@@ -39,6 +40,7 @@ static void cached_over(struct kvs_drain *d)
 	uint64_t unit = c->unit;
 
 	kvs_list_del(&c->node);
+	kvs_cache_recall_forget(c);
 	kvs_pool_release(&c->ext, d);
 	w->released = true;
 	kvs_drain_fini(d);
@@ -47,16 +49,36 @@ static void cached_over(struct kvs_drain *d)
 	KVS_ASSERT(!unit || !kvs_index_gone(w->cache.ix, unit));
 }
 
+/* A disk that does not answer may still touch it. */
+static void cached_stuck(struct kvs_drain *d)
+{
+	struct kvs_cached *c = kvs_container_of(d, struct kvs_cached, drain);
+
+	kvs_extents_set_state(&c->ext, KVS_EXTENT_HELD);
+	kvs_extents_set_state(&c->ext, KVS_EXTENT_QUARANTINED);
+	/* a thread of ours may be what still touches it */
+	KVS_UNPOISON(kvs_extent_addr(&c->ext, 0), c->ext.v[0].len);
+	kvs_log_err("cache: %u transfers of the disk have not ended, %llu "
+		    "bytes quarantined until they do",
+		    d->live, (unsigned long long)c->ext.bytes);
+}
+
 /* Nobody finds or reads it any more. */
 static void cache_victim(void *arg, const struct kvs_victim *v)
 {
-	struct kvs_cached *c = (struct kvs_cached *)(uintptr_t)v->cookie;
 	struct kvs_worker *w = arg;
+	struct kvs_cached *c;
 
+	if (v->tier != KVS_TIER_HOST) {
+		kvs_cache_disk_victim(w, v);
+		return;
+	}
+	c = (struct kvs_cached *)(uintptr_t)v->cookie;
 	KVS_CHECK_MAGIC(c, CACHED_MAGIC);
 	if (kvs_list_first(&w->cache.sums, struct kvs_cached, sum_node) == c)
 		w->cache.sum = (struct kvs_cache_sum){ 0 };
 	kvs_list_del(&c->sum_node);
+	kvs_list_del(&c->read_node);
 	if (v->evicted)
 		w->cache.stats.evicted_bytes += c->ext.bytes;
 	kvs_drain_arm(&c->drain);
@@ -79,6 +101,7 @@ int kvs_cached_new(struct kvs_worker *w, uint64_t generation,
 		.timers = &w->timers,
 		.stats = &w->stats.drains,
 		.over = cached_over,
+		.stuck = cached_stuck,
 	};
 	struct kvs_cached *c = calloc(1, sizeof(*c));
 	uint64_t *off = calloc(l->n_buffers, sizeof(*off));
@@ -103,6 +126,8 @@ int kvs_cached_new(struct kvs_worker *w, uint64_t generation,
 	free(off);
 	kvs_list_init(&c->node);
 	kvs_list_init(&c->sum_node);
+	kvs_list_init(&c->read_node);
+	kvs_list_init(&c->gets);
 	kvs_drain_init(&c->drain, &d);
 	*ret = c;
 	return 0;
@@ -227,15 +252,35 @@ int kvs_cache_name(struct kvs_room *r, const struct kvs_worker_engine *e,
 
 /* ---- memory ----------------------------------------------------------- */
 
-/* What is being summed up goes last: it came last. */
-static bool drop_unpublished(struct kvs_worker *w)
+/* Return: bytes of it; 0: a room waits for it. */
+static uint64_t drop_one(struct kvs_worker *w, const struct kvs_cached *c)
+{
+	uint64_t bytes = c->ext.bytes;
+	struct kvs_unit_info info;
+
+	if (kvs_index_unit(w->cache.ix, c->unit, &info) || info.pins ||
+	    kvs_index_drop(w->cache.ix, c->unit))
+		return 0;
+	return bytes;
+}
+
+/* What is being filled goes last: it came last. */
+static uint64_t drop_unpublished(struct kvs_worker *w)
 {
 	struct kvs_cached *c;
+	uint64_t bytes = 0;
 
-	if (kvs_list_empty(&w->cache.sums))
-		return false;
-	c = kvs_list_first(&w->cache.sums, struct kvs_cached, sum_node);
-	return !kvs_index_drop(w->cache.ix, c->unit);
+	kvs_list_for_each_entry(c, &w->cache.sums, sum_node) {
+		bytes = drop_one(w, c);
+		if (bytes)
+			return bytes;
+	}
+	kvs_list_for_each_entry(c, &w->cache.reads, read_node) {
+		bytes = drop_one(w, c);
+		if (bytes)
+			return bytes;
+	}
+	return 0;
 }
 
 int kvs_cache_alloc(struct kvs_worker *w, const uint64_t *lens, uint32_t n,
@@ -252,7 +297,8 @@ int kvs_cache_alloc(struct kvs_worker *w, const uint64_t *lens, uint32_t n,
 		need += kvs_pool_round(lens[i]);
 	while (res == -EAGAIN) {
 		kvs_pool_account(w->pool, &a);
-		if (!a.bytes[KVS_EXTENT_CACHED])
+		if (!a.bytes[KVS_EXTENT_CACHED] &&
+		    kvs_list_empty(&w->cache.reads))
 			break;
 		wanted = need > a.bytes[KVS_EXTENT_FREE]
 				 ? need - a.bytes[KVS_EXTENT_FREE]
@@ -267,17 +313,12 @@ int kvs_cache_alloc(struct kvs_worker *w, const uint64_t *lens, uint32_t n,
 
 uint64_t kvs_cache_flush(struct kvs_worker *w)
 {
-	uint64_t bytes = 0;
+	uint64_t bytes = 0, more;
 
 	if (!w->cache.ix)
 		return 0;
-	while (!kvs_list_empty(&w->cache.sums)) {
-		bytes += kvs_list_first(&w->cache.sums, struct kvs_cached,
-					sum_node)
-				 ->ext.bytes;
-		if (!drop_unpublished(w))
-			break;
-	}
+	while ((more = drop_unpublished(w)))
+		bytes += more;
 	return bytes + kvs_index_evict(w->cache.ix, KVS_TIER_HOST, UINT64_MAX);
 }
 
@@ -321,10 +362,11 @@ static uint64_t sum_some(struct kvs_worker *w)
 	*s = (struct kvs_cache_sum){ 0 };
 	kvs_list_del(&c->sum_node);
 	(void)kvs_index_publish(w->cache.ix, c->unit);
+	kvs_cache_disk_offer(w);
 	return len;
 }
 
-static struct kvs_cached *cached_of(const struct kvs_found *f)
+struct kvs_cached *kvs_cached_of(const struct kvs_found *f)
 {
 	struct kvs_cached *c = (struct kvs_cached *)(uintptr_t)f->cookie;
 
@@ -345,7 +387,7 @@ void kvs_prefix_fail(struct kvs_prefix *p, enum kvs_room_cause cause, int err,
 static void prefix_bad(struct kvs_worker *w, struct kvs_prefix *p,
 		       uint32_t block)
 {
-	struct kvs_cached *c = cached_of(&p->v[block]);
+	struct kvs_cached *c = kvs_cached_of(&p->v[block]);
 	uint32_t tokens = p->tokens / p->n;
 	char text[KVS_WIRE_TEXT];
 
@@ -360,14 +402,100 @@ static void prefix_bad(struct kvs_worker *w, struct kvs_prefix *p,
 	kvs_prefix_fail(p, KVS_CAUSE_CHECKSUM, EBADMSG, text);
 }
 
+uint64_t kvs_cached_block_bytes(const struct kvs_cached *c)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < c->n_runs; i++)
+		bytes += c->runs[i].item_len * c->block_pages;
+	return bytes;
+}
+
+void kvs_cached_iov(const struct kvs_cached *c, uint32_t b, struct iovec *iov)
+{
+	char *base = kvs_extent_addr(&c->ext, 0);
+
+	for (uint32_t i = 0; i < c->n_runs; i++) {
+		uint64_t len = c->runs[i].item_len * c->block_pages;
+
+		iov[i].iov_base = base + c->runs[i].off + b * len;
+		iov[i].iov_len = len;
+	}
+}
+
+static bool needs(const struct kvs_prefix *p, uint64_t unit)
+{
+	for (uint32_t i = 0; i < p->n; i++)
+		if (p->v[i].unit == unit)
+			return true;
+	return false;
+}
+
+/* Of those that are not verified, one that reads @unit; NULL. */
+static struct kvs_prefix *reader_of(struct kvs_cache *all, uint64_t unit)
+{
+	struct kvs_prefix *p;
+
+	kvs_list_for_each_entry(p, &all->awaits, node)
+		if (needs(p, unit))
+			return p;
+	kvs_list_for_each_entry(p, &all->checks, node)
+		if (needs(p, unit))
+			return p;
+	return NULL;
+}
+
+void kvs_cached_lost(struct kvs_cached *c, int err)
+{
+	struct kvs_worker *w = c->w;
+	uint64_t unit = c->unit;
+	char text[KVS_WIRE_TEXT];
+	struct kvs_prefix *p;
+
+	/* R7, R12: with its prefix a room has failed, whatever else arrived.
+	 * What fails may take back its pins, and with the last one goes @c. */
+	kvs_list_del(&c->read_node);
+	snprintf(text, sizeof(text),
+		 "cached tokens cannot be read from disk: %s",
+		 kvs_err_name(err));
+	while ((p = reader_of(&w->cache, unit)))
+		kvs_prefix_fail(p, KVS_CAUSE_RECALL, -err, text);
+	(void)kvs_index_drop(w->cache.ix, unit);
+}
+
+void kvs_cached_filled(struct kvs_cached *c)
+{
+	struct kvs_cache *all = &c->w->cache;
+	struct kvs_prefix *p, *tmp;
+	uint64_t unit = c->unit;
+
+	if (kvs_index_publish(all->ix, unit)) {
+		kvs_cached_lost(c, -ECANCELED); /* dropped meanwhile */
+		return;
+	}
+	kvs_list_del(&c->read_node);
+	c->w->released = true; /* for who waits for memory it may go now */
+	kvs_list_for_each_entry_safe(p, tmp, &all->awaits, node) {
+		if (p->v[p->sum.block].unit != unit)
+			continue;
+		kvs_list_del(&p->node);
+		kvs_list_add_tail(&all->checks, &p->node);
+	}
+}
+
 static uint64_t check_some(struct kvs_worker *w)
 {
 	struct kvs_prefix *p =
 		kvs_list_first(&w->cache.checks, struct kvs_prefix, node);
 	uint32_t i = p->sum.block, crc;
-	const struct kvs_cached *c = cached_of(&p->v[i]);
+	const struct kvs_cached *c = kvs_cached_of(&p->v[i]);
 	uint64_t len;
 
+	if (c->reading) {
+		kvs_list_del(&p->node);
+		kvs_list_add_tail(&w->cache.awaits, &p->node);
+		return 0;
+	}
 	len = kvs_cached_sum_run(c, p->v[i].place, &p->sum, &crc);
 	if (p->sum.block == i)
 		return len;
@@ -390,27 +518,34 @@ void kvs_cache_turn(struct kvs_worker *w)
 {
 	uint64_t bytes = 0;
 
-	while (!kvs_list_empty(&w->cache.checks) && bytes < CACHE_TURN)
+	while (!kvs_list_empty(&w->cache.checks) && bytes < KVS_CACHE_TURN)
 		bytes += check_some(w);
-	while (!kvs_list_empty(&w->cache.sums) && bytes < CACHE_TURN)
+	while (!kvs_list_empty(&w->cache.sums) && bytes < KVS_CACHE_TURN)
 		bytes += sum_some(w);
 }
 
 bool kvs_cache_busy(const struct kvs_worker *w)
 {
 	return !kvs_list_empty(&w->cache.checks) ||
-	       !kvs_list_empty(&w->cache.sums);
+	       !kvs_list_empty(&w->cache.sums) || w->cache.disk.more;
 }
 
 /* ---- prefixes --------------------------------------------------------- */
+
+/* What lies on disk comes to lie together. */
+static bool goes_on(const struct kvs_found *v)
+{
+	if (v[0].tier != KVS_TIER_HOST)
+		return v[-1].tier != KVS_TIER_HOST;
+	return v[0].unit == v[-1].unit && v[0].place == v[-1].place + 1;
+}
 
 static uint32_t count_segs(const struct kvs_found *v, uint32_t n)
 {
 	uint32_t segs = 0;
 
 	for (uint32_t i = 0; i < n; i++)
-		segs += !i || v[i].unit != v[i - 1].unit ||
-			v[i].place != v[i - 1].place + 1;
+		segs += !i || !goes_on(&v[i]);
 	return segs;
 }
 
@@ -450,7 +585,11 @@ struct kvs_prefix *kvs_prefix_pin(struct kvs_worker *w,
 	memset(p, 0, sizeof(*p));
 	kvs_list_init(&p->node);
 	n = (uint32_t)kvs_index_lookup(w->cache.ix, keys, n, p->v, NULL);
-	p->n = prefix_pin(w, p->v, n);
+	n = prefix_pin(w, p->v, n);
+	p->n = kvs_cache_recall(w, e, keys, p->v, n);
+	/* in more pieces than they were */
+	while (p->n && count_segs(p->v, p->n) > KVS_SEGS_MAX)
+		kvs_index_unpin_prefix(w->cache.ix, &p->v[--p->n], 1);
 	if (!p->n)
 		goto out_free;
 	free(keys);
@@ -498,7 +637,7 @@ void kvs_cache_take(struct kvs_room *r, struct kvs_prefix *p)
 	r->prefix = p;
 	all->stats.hits += p->n;
 	for (uint32_t i = 0; i < p->n; i++) {
-		c = cached_of(&p->v[i]);
+		c = kvs_cached_of(&p->v[i]);
 		for (uint32_t b = 0; b < c->n_runs; b++)
 			all->stats.hit_bytes +=
 				c->runs[b].item_len * c->block_pages;
@@ -521,7 +660,7 @@ void kvs_cache_segs(const struct kvs_prefix *p, struct kvs_packet_seg *v)
 	const struct kvs_cached *c;
 
 	for (uint32_t i = 0; i < p->n; i++) {
-		c = cached_of(&p->v[i]);
+		c = kvs_cached_of(&p->v[i]);
 		if (i && p->v[i].unit == p->v[i - 1].unit &&
 		    p->v[i].place == p->v[i - 1].place + 1) {
 			v[-1].n_pages += c->block_pages;
@@ -551,7 +690,9 @@ uint32_t kvs_cache_find(struct kvs_worker *w, const struct kvs_worker_engine *e,
 		found = (uint32_t)kvs_index_lookup(w->cache.ix, keys, n, v,
 						   NULL);
 	for (uint32_t i = 0; keys && drop && i < n; i++)
-		(void)kvs_index_forget(w->cache.ix, KVS_TIER_HOST, &keys[i]);
+		for (int t = 0; t < KVS_TIER_MAX; t++)
+			(void)kvs_index_forget(w->cache.ix, (enum kvs_tier)t,
+					       &keys[i]);
 	free(keys);
 	free(v);
 	return found;
@@ -596,7 +737,7 @@ static void fingerprint(const struct kvs_layout *l, uint32_t block,
 	crypto_generichash_final(&st, ret->b, sizeof(ret->b));
 }
 
-static int cache_open(struct kvs_worker *w)
+int kvs_cache_open(struct kvs_worker *w)
 {
 	struct kvs_index_opts o = {
 		.max_entries = w->set->cache_blocks,
@@ -615,6 +756,15 @@ static int cache_open(struct kvs_worker *w)
 			 w->set->cache_share,
 		.high = KVS_INDEX_PER_MILLE,
 		.low = KVS_INDEX_PER_MILLE,
+	};
+	o.tier[KVS_TIER_NVME] = (struct kvs_tier_limits){
+		.quota = w->cache.disk.wanted ? w->set->hicache_limit : 0,
+		.high = KVS_INDEX_PER_MILLE / CACHE_PERCENT *
+			w->set->hicache_high,
+		.low = KVS_INDEX_PER_MILLE / CACHE_PERCENT *
+		       (w->set->hicache_low < w->set->hicache_high
+				? w->set->hicache_low
+				: w->set->hicache_high),
 	};
 	return kvs_index_create(&o, &w->cache.ix);
 }
@@ -639,7 +789,7 @@ void kvs_cache_engine(struct kvs_worker *w, struct kvs_worker_engine *e,
 	if (!why &&
 	    kvs_key_space_init(&e->cache.space, &f, space, strlen(space)))
 		why = "its space cannot be hashed";
-	if (!why && cache_open(w))
+	if (!why && kvs_cache_open(w))
 		why = "there is no memory for the index";
 	if (why) {
 		kvs_log_warn("engine %u: nothing of its rooms is cached: %s",
@@ -654,16 +804,21 @@ void kvs_cache_init(struct kvs_worker *w)
 {
 	kvs_list_init(&w->cache.units);
 	kvs_list_init(&w->cache.sums);
+	kvs_list_init(&w->cache.reads);
 	kvs_list_init(&w->cache.checks);
+	kvs_list_init(&w->cache.awaits);
 }
 
 void kvs_cache_fini(struct kvs_worker *w)
 {
 	struct kvs_cached *c;
 
+	kvs_cache_disk_close(w);
 	while (!kvs_list_empty(&w->cache.units)) {
 		c = kvs_list_first(&w->cache.units, struct kvs_cached, node);
-		KVS_ASSERT(!kvs_index_drop(w->cache.ix, c->unit));
+		/* what the disk never gave back is abandoned */
+		if (kvs_index_drop(w->cache.ix, c->unit))
+			kvs_drain_abandon(&c->drain);
 	}
 	kvs_index_destroy(w->cache.ix);
 	w->cache.ix = NULL;

@@ -28,6 +28,11 @@
  *
  * What is cached and not pinned goes before anybody waits for memory.
  *
+ * With a disk tier (cache_disk.h) a block may lie there alone. A room that
+ * wants it has it read into a unit of its own kind, which it pins, and which is
+ * published when all of it is there: whoever else wants it meanwhile waits for
+ * the same unit.
+ *
  * Blocks are named by hash, layout and the engine's *space*: a text that says
  * model, weights, tensor-parallel rank and whatever else must agree. Engines
  * without one keep nothing; nor do those whose layout has fixed-count buffers,
@@ -44,6 +49,7 @@
 #include "pinned/drain.h"
 #include "pinned/pool.h"
 #include "pipeline/attach_msg.h"
+#include "pipeline/cache_disk.h"
 #include "pipeline/stats.h"
 
 struct kvs_layout;
@@ -83,9 +89,14 @@ struct kvs_cached {
 	struct kvs_worker *w;
 	struct kvs_list node; /* on cache->units */
 	struct kvs_list sum_node; /* on cache->sums until published */
+	struct kvs_list read_node; /* on cache->reads likewise */
+	struct kvs_list gets; /* reads from disk, into it */
 	struct kvs_extents ext; /* one */
 	struct kvs_drain drain;
 	uint64_t unit;
+	bool written; /* the disk was offered it */
+	uint32_t reading; /* blocks, until published */
+	int err; /* of the first that could not be read */
 	uint32_t pages; /* of the extent, as it was received */
 	uint32_t block_pages;
 	uint32_t n_blocks;
@@ -105,7 +116,9 @@ struct kvs_cache_sum {
 struct kvs_prefix {
 	struct kvs_room *room;
 	struct kvs_retraction *pin; /* in place of a room */
-	struct kvs_list node; /* on cache->checks until verified */
+	/* on cache->checks until verified, or on cache->awaits while a unit
+	 * of it is being filled */
+	struct kvs_list node;
 	bool verified;
 	bool pinned; /* always */
 	struct kvs_cache_sum sum;
@@ -119,8 +132,11 @@ struct kvs_cache {
 	struct kvs_index *ix; /* NULL: no engine keeps anything */
 	struct kvs_list units;
 	struct kvs_list sums;
+	struct kvs_list reads; /* units that are filled from disk */
 	struct kvs_list checks; /* prefixes; before sums */
+	struct kvs_list awaits; /* prefixes */
 	struct kvs_cache_sum sum; /* of the first of sums */
+	struct kvs_cache_disk disk;
 	struct kvs_cache_stats stats;
 };
 

@@ -114,6 +114,7 @@ static void publish(struct kvs_fill *f, uint32_t e)
 	w->cache.stats.offloaded_bytes += bytes;
 	kvs_cached_put_blocks(c, keys_of(f, e));
 	(void)kvs_index_publish(ix, c->unit);
+	kvs_cache_disk_offer(w);
 }
 
 uint64_t kvs_fill_some(struct kvs_fill *f, const struct kvs_extents *src)

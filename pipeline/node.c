@@ -2,6 +2,7 @@
 #include "pipeline/node.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -321,9 +322,13 @@ static void node_teardown(struct kvs_node *n)
 {
 	while (n->transport && kvs_mailbox_run(&n->mailbox))
 		;
+	kvs_watch_remove(n->disk);
+	n->disk = NULL;
 	kvs_transport_destroy(n->transport);
 	n->transport = NULL;
 	kvs_worker_abandon(n->worker);
+	/* here, as the kernel lets no other thread reap its transfers */
+	kvs_cache_disk_close(n->worker);
 }
 
 void kvs_node_turn(struct kvs_node *n, uint64_t wait)
@@ -474,6 +479,30 @@ int kvs_node_init(struct kvs_node *n, const struct kvs_settings *s,
 	return kvs_worker_create(&wo, &n->worker);
 }
 
+/* The turn that follows takes what has ended. */
+static void node_disk_ready(struct kvs_watch *w, short revents, void *arg)
+{
+	(void)w;
+	(void)revents;
+	(void)arg;
+}
+
+static int node_disk(struct kvs_node *n, char *err, size_t errlen)
+{
+	int fd, ret;
+
+	kvs_cache_disk_open(n->worker);
+	fd = kvs_cache_disk_fd(n->worker);
+	if (fd < 0)
+		return 0;
+	ret = kvs_transport_watch(n->transport, fd, POLLIN, node_disk_ready, n,
+				  &n->disk);
+	if (ret)
+		snprintf(err, errlen, "disk of node %d: %s", n->numa,
+			 strerror(-ret));
+	return ret;
+}
+
 int kvs_node_start(struct kvs_node *n, const struct kvs_settings *s,
 		   uint64_t secret, const cpu_set_t *cpus, char *err,
 		   size_t errlen)
@@ -504,6 +533,8 @@ int kvs_node_start(struct kvs_node *n, const struct kvs_settings *s,
 	if (ret)
 		return ret;
 	ret = kvs_node_register(n, err, errlen);
+	if (!ret)
+		ret = node_disk(n, err, errlen);
 	if (ret)
 		return ret;
 	ret = node_start_thread(n, cpus);

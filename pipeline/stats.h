@@ -35,6 +35,7 @@
 	X(PROTOCOL, "protocol")                                          \
 	X(LAYOUT, "layout")                                              \
 	X(COPY_FAILED, "copy_failed")                                    \
+	X(RECALL, "recall_failed") /* its prefix could not be read */    \
 	X(SHUTDOWN, "shutdown")                                          \
 	X(INTERNAL, "internal")
 
@@ -222,6 +223,39 @@ struct kvs_cache_stats {
 	uint64_t blocks;
 };
 
+/* What one worker keeps on disk; counters only grow. */
+struct kvs_cache_disk_stats {
+	bool wanted; /* hicache.dir is set */
+	bool on;
+	bool degraded; /* on, and not well */
+	const char *health; /* kvs_store_health_name, "off", "none" */
+	char why[256]; /* it is not "ok" */
+	const char *engine; /* NULL: off */
+	/* now */
+	uint64_t blocks;
+	uint64_t bytes; /* of these */
+	uint64_t file_bytes;
+	uint64_t aside_bytes; /* of files set aside, in file_bytes */
+	uint64_t aside_files; /* since start */
+	uint64_t queued_bytes; /* on their way there */
+	/* counters */
+	uint64_t found; /* blocks that were there at start */
+	uint64_t written; /* blocks */
+	uint64_t written_bytes;
+	uint64_t write_failed; /* blocks */
+	uint64_t put_refused; /* times, while nothing is written */
+	uint64_t recalled; /* blocks */
+	uint64_t recalled_bytes;
+	uint64_t recall_failed; /* blocks */
+	uint64_t evicted_bytes;
+	uint64_t reclaimed; /* blocks whose file made room */
+	uint64_t damaged; /* blocks that did not match, or were cut off */
+	uint64_t write_errors;
+	uint64_t read_errors;
+	uint64_t scrubbed_bytes;
+	uint64_t scrub_rounds;
+};
+
 struct kvs_pool_snapshot {
 	const char *name;
 	int node;
@@ -240,6 +274,7 @@ struct kvs_worker_snapshot {
 	uint32_t retractions;
 	uint64_t retract_reserve_bytes; /* kept for them */
 	struct kvs_cache_stats cache;
+	struct kvs_cache_disk_stats disk;
 	uint32_t rooms_held;
 	uint64_t held_bytes[KVS_CAUSE_MAX];
 	uint32_t data_connections;

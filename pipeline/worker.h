@@ -95,6 +95,7 @@ struct kvs_worker_opts {
 	uint32_t offload_index; /* likewise */
 	uint64_t secret; /* for hash tables and canaries */
 	bool one_sided; /* sessions that say so write by themselves */
+	struct kvs_fs *cache_fs; /* NULL: this machine's; of tests */
 	const struct kvs_worker_out *out;
 	void *arg;
 };

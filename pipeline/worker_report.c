@@ -25,6 +25,7 @@ void kvs_worker_snapshot(const struct kvs_worker *w,
 	ret->stats = w->stats;
 	kvs_retracts_snapshot(w, ret);
 	kvs_cache_stats(w, &ret->cache);
+	kvs_cache_disk_stats(w, &ret->disk);
 	ret->n_pools = 1;
 	ret->pools[0].name = kvs_pool_name(w->pool);
 	ret->pools[0].node = kvs_pool_node(w->pool);

@@ -148,6 +148,9 @@ static const struct kvs_ctl_column kvs_ctl_cache[] = {
 	{ "evicted_bytes", "evicted", KVS_CTL_SIZE },
 	{ "duplicate_blocks", "twice", KVS_CTL_PLAIN },
 	{ "bad_blocks", "bad", KVS_CTL_PLAIN },
+	{ "aside_files", "aside", KVS_CTL_PLAIN },
+	{ "health", "<health", KVS_CTL_PLAIN },
+	{ "why", "<why", KVS_CTL_PLAIN },
 	{ 0 },
 };
 

@@ -43,6 +43,17 @@ const char *const kvs_daemon_state_name[KVS_DAEMON_STATE_MAX] = {
 				     strerror(-ret_));                     \
 	} while (0)
 
+/* The first whose cache has lost its disk, or nearly so; NULL. */
+static const struct kvs_worker_snapshot *
+kvs_daemon_disk(const struct kvs_snapshot *s)
+{
+	for (unsigned int i = 0; i < s->n_workers; i++)
+		if (s->workers[i].disk.wanted &&
+		    (!s->workers[i].disk.on || s->workers[i].disk.degraded))
+			return &s->workers[i];
+	return NULL;
+}
+
 const char *kvs_daemon_status(struct kvs_daemon *d,
 			      const struct kvs_snapshot *s, char *buf,
 			      size_t len)
@@ -64,6 +75,11 @@ const char *kvs_daemon_status(struct kvs_daemon *d,
 			 "(%" PRIu32 " percent)",
 			 s->degraded_bytes, s->degraded_node,
 			 s->health_quarantined);
+	else if (d->state == KVS_DAEMON_RUNNING && s && kvs_daemon_disk(s))
+		snprintf(buf, len, "running; disk tier of node %d: %s: %.100s",
+			 kvs_daemon_disk(s)->pools[0].node,
+			 kvs_daemon_disk(s)->disk.health,
+			 kvs_daemon_disk(s)->disk.why);
 	else
 		snprintf(buf, len, "%s", kvs_daemon_state_name[d->state]);
 	return buf;

@@ -12,7 +12,12 @@
  * shows READY, every rank ends FAILED, and their queues are as long as each
  * other's after each tick (sgl-project/sglang#33442, #30760, #39267, #40318);
  * the next attempt succeeds on all, from what each of them has left.
+ *
+ * And of a disk tier, with threads and with io_uring: a daemon that was killed
+ * in the middle of its work has its prefixes served from disk by the next one,
+ * byte for byte, and those that it was writing either so or not at all.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,9 +82,17 @@ static void device(const struct kvs_soft_plan *plan)
 				 0);
 }
 
+static const char *disk_dir; /* NULL: no disk tier */
+static const char *disk_engine;
+
 static void start(const char *pool, const struct kvs_soft_plan *plan)
 {
 	rig_init(g, rig_engine(), pool);
+	if (disk_dir) {
+		rig_set(g, "hicache.dir", disk_dir);
+		rig_set(g, "hicache.engine", disk_engine);
+		rig_set(g, "hicache.segment", "1M");
+	}
 	rig_set(g, "extent.tokens", "64"); /* 4 pages */
 	rig_set(g, "admission.health_reserve", "0");
 	rig_up(g);
@@ -582,6 +595,102 @@ static void test_ranks_decide_alike(void **state)
 	rig_down(g);
 }
 
+/* ---- a daemon that is killed ----------------------------------------------- */
+
+#define KEPT 40u /* pages of the talk that is on disk for certain */
+#define OTHERS 4u /* talks that are being written */
+#define OTHER 60u
+
+/* argv: "disk", directory, engine of the disk, of TCP. */
+static _Noreturn void disk_child(char **argv)
+{
+	disk_dir = argv[2];
+	disk_engine = argv[3];
+	rig_group(argv[4]);
+	kvs_rng_init(&rng, 7);
+	start("8M", NULL);
+	if (write(RIG_CHILD_FD, g->dir, sizeof(g->dir)) != sizeof(g->dir))
+		_exit(1);
+	turn(1, KEPT);
+	rig_child_say();
+	while (rig_refresh(g), g->snap->workers[0].disk.written < KEPT)
+		(void)kvs_engine_progress(e);
+	rig_child_say();
+	for (uint32_t i = 0;; i++) {
+		(void)hint(2 + i % OTHERS, OTHER, true);
+		turn(2 + i % OTHERS, OTHER);
+	}
+}
+
+static void remove_dir(const char *path)
+{
+	char name[512];
+	struct dirent *it;
+	DIR *in = opendir(path);
+
+	while (in && (it = readdir(in))) {
+		if (it->d_name[0] == '.' &&
+		    (!it->d_name[1] || it->d_name[1] == '.'))
+			continue;
+		snprintf(name, sizeof(name), "%s/%s", path, it->d_name);
+		if (unlink(name))
+			remove_dir(name);
+	}
+	if (in)
+		closedir(in);
+	assert_int_equal(rmdir(path), 0);
+}
+
+static void killed(const char *engine)
+{
+	char dir[] = "/tmp/kvs-regress-disk-XXXXXX", its[sizeof(g->dir)];
+	const char *args[] = { "disk", dir, engine, rig_engine(), NULL };
+	pid_t pid;
+	int fd;
+
+	assert_non_null(mkdtemp(dir));
+	pid = rig_spawn(args, &fd);
+	assert_int_equal(read(fd, its, sizeof(its)), sizeof(its));
+	for (int i = 0; i < 2; i++)
+		rig_child_said(fd);
+	rig_kill(pid, &fd);
+	remove_dir(its);
+
+	kvs_rng_init(&rng, 8);
+	disk_dir = dir;
+	disk_engine = engine;
+	start("8M", NULL);
+	rig_refresh(g);
+	assert_true(g->snap->workers[0].disk.on);
+	assert_string_equal(g->snap->workers[0].disk.engine, engine);
+	assert_true(g->snap->workers[0].disk.found >= KEPT);
+	assert_int_equal(hint(1, KEPT, false), KEPT);
+	assert_int_equal(turn(1, KEPT + 5), KEPT);
+	rig_wait(g, g->snap->workers[0].disk.recalled == KEPT);
+	/* of these what is there is right, which turn() looks at */
+	for (uint32_t i = 0; i < OTHERS; i++)
+		turn(2 + i, OTHER + 1);
+	rig_refresh(g);
+	assert_int_equal(g->snap->workers[0].disk.recall_failed, 0);
+	stop();
+	disk_dir = NULL;
+	remove_dir(dir);
+}
+
+static void test_killed_plain(void **state)
+{
+	(void)state;
+	killed("plain");
+}
+
+static void test_killed_uring(void **state)
+{
+	(void)state;
+	if (!rig_has_uring())
+		skip();
+	killed("uring");
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -589,8 +698,12 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_pressure),
 		cmocka_unit_test(test_held_copy),
 		cmocka_unit_test(test_ranks_decide_alike),
+		cmocka_unit_test(test_killed_plain),
+		cmocka_unit_test(test_killed_uring),
 	};
 
+	if (argc > 1 && !strcmp(argv[1], "disk"))
+		disk_child(argv);
 	if (argc > 1)
 		child(argv);
 	return rig_run_both(tests);
