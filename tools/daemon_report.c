@@ -390,33 +390,32 @@ static void kvs_report_cache_disk(struct kvs_report *r,
 
 	kvs_report_line(
 		r,
-		json_pack(
-			"{s:i, s:s, s:s, s:s, s:s, s:o, s:i, s:o, s:o, s:o, "
-			"s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-			"s:o, s:o, s:o, s:o}",
-			"node", w->pools[0].node, "tier", "nvme", "health",
-			d->health, "why", d->why, "engine",
-			d->engine ? d->engine : "", "bytes",
-			kvs_json_u64(d->bytes), "pinned_bytes", 0, "blocks",
-			kvs_json_u64(d->blocks), "asked_blocks",
-			kvs_json_u64(w->cache.asked), "hit_blocks",
-			kvs_json_u64(d->recalled), "hit_ratio",
-			w->cache.asked ? (double)d->recalled /
-						 (double)w->cache.asked
-				       : 0.0,
-			"hit_bytes", kvs_json_u64(d->recalled_bytes),
-			"kept_bytes", kvs_json_u64(d->written_bytes),
-			"evicted_bytes", kvs_json_u64(d->evicted_bytes),
-			"duplicate_blocks", kvs_json_u64(0), "bad_blocks",
-			kvs_json_u64(d->damaged), "file_bytes",
-			kvs_json_u64(d->file_bytes), "aside_files",
-			kvs_json_u64(d->aside_files), "aside_bytes",
-			kvs_json_u64(d->aside_bytes), "queued_bytes",
-			kvs_json_u64(d->queued_bytes), "found_blocks",
-			kvs_json_u64(d->found), "failed_blocks",
-			kvs_json_u64(d->recall_failed + d->write_failed),
-			"scrubbed_bytes", kvs_json_u64(d->scrubbed_bytes),
-			"scrub_rounds", kvs_json_u64(d->scrub_rounds)));
+		json_pack("{s:i, s:s, s:s, s:s, s:s, s:o, s:i, s:o, s:o, s:o, "
+			  "s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
+			  "s:o, s:o, s:o, s:o}",
+			  "node", w->pools[0].node, "tier", "nvme", "health",
+			  d->health, "why", d->why, "engine",
+			  d->engine ? d->engine : "", "bytes",
+			  kvs_json_u64(d->bytes), "pinned_bytes", 0, "blocks",
+			  kvs_json_u64(d->blocks), "asked_blocks",
+			  kvs_json_u64(w->cache.asked), "hit_blocks",
+			  kvs_json_u64(d->recalled), "hit_ratio",
+			  w->cache.asked
+				  ? (double)d->recalled / (double)w->cache.asked
+				  : 0.0,
+			  "hit_bytes", kvs_json_u64(d->recalled_bytes),
+			  "kept_bytes", kvs_json_u64(d->written_bytes),
+			  "evicted_bytes", kvs_json_u64(d->evicted_bytes),
+			  "duplicate_blocks", kvs_json_u64(0), "bad_blocks",
+			  kvs_json_u64(d->damaged), "file_bytes",
+			  kvs_json_u64(d->file_bytes), "aside_files",
+			  kvs_json_u64(d->aside_files), "aside_bytes",
+			  kvs_json_u64(d->aside_bytes), "queued_bytes",
+			  kvs_json_u64(d->queued_bytes), "found_blocks",
+			  kvs_json_u64(d->found), "failed_blocks",
+			  kvs_json_u64(d->recall_failed + d->write_failed),
+			  "scrubbed_bytes", kvs_json_u64(d->scrubbed_bytes),
+			  "scrub_rounds", kvs_json_u64(d->scrub_rounds)));
 }
 
 static void kvs_report_cache(struct kvs_report *r)
@@ -438,12 +437,12 @@ static void kvs_report_cache(struct kvs_report *r)
 				"{s:i, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, "
 				"s:f, s:o, s:o, s:o, s:o, s:o}",
 				"node", s->workers[w].pools[0].node, "tier",
-				"host", "health", "ok", "why", "", "bytes", kvs_json_u64(c->bytes),
-				"pinned_bytes", kvs_json_u64(c->pinned_bytes),
-				"blocks", kvs_json_u64(c->blocks),
-				"asked_blocks", kvs_json_u64(c->asked),
-				"hit_blocks", kvs_json_u64(c->hits),
-				"hit_ratio",
+				"host", "health", "ok", "why", "", "bytes",
+				kvs_json_u64(c->bytes), "pinned_bytes",
+				kvs_json_u64(c->pinned_bytes), "blocks",
+				kvs_json_u64(c->blocks), "asked_blocks",
+				kvs_json_u64(c->asked), "hit_blocks",
+				kvs_json_u64(c->hits), "hit_ratio",
 				c->asked ? (double)c->hits / (double)c->asked
 					 : 0.0,
 				"hit_bytes", kvs_json_u64(c->hit_bytes),

@@ -35,6 +35,7 @@ static char dir[] = "/tmp/kvs-cache-disk-XXXXXX";
 #define RUN 1024u
 #define TOKENS 4u /* of a page */
 #define WAIT (60 * KVS_NSEC_PER_SEC)
+#define LIMIT_PROMPTS 24u
 
 static bool is_virtual(void)
 {
@@ -80,6 +81,7 @@ static void set_up(unsigned int pages)
 	snprintf(g.set.hicache_engine, sizeof(g.set.hicache_engine), "%s",
 		 engine_name);
 	g.set.hicache_segment = 1 << 20;
+	g.set.cache_blocks = 4096; /* looked at in every turn */
 	g.w->o.cache_fs = is_virtual() ? &fs.fs : NULL;
 }
 
@@ -585,10 +587,10 @@ static void test_limits(void **state)
 
 	(void)state;
 	set_up(128);
-	g.set.hicache_limit = 3 << 20;
+	g.set.hicache_limit = 2 << 20;
 	g.set.hicache_write_behind = 64 << 10;
 	begin();
-	for (unsigned int i = 1; i <= 40; i++) {
+	for (unsigned int i = 1; i <= LIMIT_PROMPTS; i++) {
 		leave(i, 32);
 		d = &numbers()->disk;
 		assert_true(d->file_bytes <= g.set.hicache_limit);
@@ -597,8 +599,8 @@ static void test_limits(void **state)
 	assert_true(d->evicted_bytes > 0 || d->reclaimed > 0);
 	kvs_cache_flush(g.w);
 	turns();
-	assert_int_equal(rig_cached(&g, 40, 32), 32);
-	use(7, 50, 40, 32, 1);
+	assert_int_equal(rig_cached(&g, LIMIT_PROMPTS, 32), 32);
+	use(7, 50, LIMIT_PROMPTS, 32, 1);
 	down();
 }
 
