@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * R13, the daemon's end of offload: the engine's copy of a request that leaves
- * the device, or comes back, is a party of its extents. An abort while it runs
+ * the device, to come back or to be cached, or comes back, is a party of its
+ * extents. An abort while it runs
  * gives nothing back until the copy's end is told; without the rule the copy
  * out goes on in the extents of the next request, and the copy back brings the
  * next one's bytes to the device.
@@ -68,15 +69,16 @@ static bool another(uint64_t *ret_gen)
 	return rig_status(&g, 2) == KVS_STATUS_ADMITTED;
 }
 
-static void abort_while_leaving(void **state)
+static void given_up_while_leaving(bool to_the_cache)
 {
 	struct launched a, b;
 	uint64_t gen, next, wrong = 0;
 	bool early;
 
-	(void)state;
 	rig_up_offload(&g, 64, 64);
-	gen = rig_retract(&g, 1, PAGES);
+	kvs_cache_engine(g.w, kvs_worker_engine_find(g.w, RIG_ENGINE), "m", 0);
+	gen = to_the_cache ? rig_lookup(&g, KVS_LOOKUP_OFFLOAD, 1, 7, PAGES)
+			   : rig_retract(&g, 1, PAGES);
 	launch(&a, gen);
 	rig_packet(&g, KVS_PACKET_ABORT, 1, gen, 0);
 	turns();
@@ -101,6 +103,18 @@ static void abort_while_leaving(void **state)
 	turns();
 	rig_packet(&g, KVS_PACKET_ABORT, 2, next, 0);
 	rig_down(&g);
+}
+
+static void abort_while_leaving(void **state)
+{
+	(void)state;
+	given_up_while_leaving(false);
+}
+
+static void abort_on_the_way_to_the_cache(void **state)
+{
+	(void)state;
+	given_up_while_leaving(true);
 }
 
 static void abort_while_coming_back(void **state)
@@ -140,6 +154,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(abort_while_leaving),
+		cmocka_unit_test(abort_on_the_way_to_the_cache),
 		cmocka_unit_test(abort_while_coming_back),
 	};
 

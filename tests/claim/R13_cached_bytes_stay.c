@@ -53,12 +53,29 @@ static uint64_t changed(void)
 	return n;
 }
 
-static void memory_is_wanted(void **state)
+/* What is cached is copied as a part of a room, or without one. */
+static uint64_t begin(bool room)
+{
+	uint64_t gen;
+
+	if (room) {
+		gen = rig_admit_named(&g, 2, 2, PAGES + 9, 7, true);
+		rig_open(&g, 2, gen, 0);
+		claim_send_rest(&g, 2, gen, 1, 0, 9, 2);
+	} else {
+		gen = rig_lookup(&g, KVS_LOOKUP_PIN, 2, 7, PAGES);
+	}
+	turns();
+	rig_packet(&g, KVS_PACKET_COMMIT, 2, gen, 0);
+	assert_int_equal(rig_status(&g, 2), KVS_STATUS_COMMITTING);
+	return gen;
+}
+
+static void wanted(bool room)
 {
 	uint64_t gen, other, bad;
 	bool early;
 
-	(void)state;
 	for (int given_up = 0; given_up < 2; given_up++) {
 		rig_up(&g, 64);
 		rig_sessions(&g, 1);
@@ -70,12 +87,7 @@ static void memory_is_wanted(void **state)
 		rig_packet(&g, KVS_PACKET_COMMIT, 1, gen, 0);
 		rig_packet(&g, KVS_PACKET_COMMITTED, 1, gen, 0);
 		turns();
-		gen = rig_admit_named(&g, 2, 2, PAGES + 9, 7, true);
-		rig_open(&g, 2, gen, 0);
-		claim_send_rest(&g, 2, gen, 1, 0, 9, 2);
-		turns();
-		rig_packet(&g, KVS_PACKET_COMMIT, 2, gen, 0);
-		assert_int_equal(rig_status(&g, 2), KVS_STATUS_COMMITTING);
+		gen = begin(room);
 		launch();
 		if (given_up)
 			rig_packet(&g, KVS_PACKET_ABORT, 2, gen, 0);
@@ -104,10 +116,23 @@ static void memory_is_wanted(void **state)
 	}
 }
 
+static void memory_is_wanted(void **state)
+{
+	(void)state;
+	wanted(true);
+}
+
+static void memory_is_wanted_of_a_recall(void **state)
+{
+	(void)state;
+	wanted(false);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(memory_is_wanted),
+		cmocka_unit_test(memory_is_wanted_of_a_recall),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
