@@ -32,15 +32,6 @@ static int way_of(const char *arg, enum kvs_copy_way *ret)
 	return -EINVAL;
 }
 
-static bool device_ok(const char *arg)
-{
-	uint64_t n;
-
-	return !strcmp(arg, "soft") || !strcmp(arg, "cuda") ||
-	       (!strncmp(arg, "cuda:", 5) && !kvs_parse_u64(arg + 5, &n) &&
-		n < 1024);
-}
-
 int kvs_copy_bench_parse(struct kvs_copy_bench *b, int key, char *arg,
 			 struct argp_state *state)
 {
@@ -48,8 +39,9 @@ int kvs_copy_bench_parse(struct kvs_copy_bench *b, int key, char *arg,
 
 	switch (key) {
 	case 'd':
-		if (!device_ok(arg))
-			argp_error(state, "--device %s: soft, cuda or cuda:N",
+		if (kvs_device_choice_parse(arg, &b->choice))
+			argp_error(state,
+				   "--device %s: soft, cuda, cuda:N or auto",
 				   arg);
 		b->device = arg;
 		return 0;
@@ -89,31 +81,13 @@ int kvs_copy_bench_parse(struct kvs_copy_bench *b, int key, char *arg,
 int kvs_copy_bench_open(struct kvs_copy_bench *b)
 {
 	struct kvs_device_opts o = { .size = sizeof(o), .copy = b->opts };
-	const char *ordinal = strchr(b->device, ':');
-	struct kvs_device_info info;
 	char err[192] = "";
-	uint64_t n = 0;
 	int r;
 
-	o.backend = b->device[0] == 's' ? "soft" : "cuda";
-	if (ordinal && !kvs_parse_u64(ordinal + 1, &n))
-		o.device = (int)n;
-	r = kvs_device_open(&o, &b->d, err, sizeof(err));
-	if (r) {
+	r = kvs_device_choice_open(&b->choice, &o, &b->d, err, sizeof(err));
+	if (r)
 		fprintf(stderr, "%s: %s\n", b->device, err);
-		return r;
-	}
-	snprintf(b->name, sizeof(b->name), "%s", b->device);
-	if (b->device[0] == 'c' && !ordinal)
-		snprintf(b->name, sizeof(b->name), "cuda:%d", o.device);
-	kvs_device_info(b->d, &info);
-	if (info.driver)
-		fprintf(stderr,
-			"%s: %s at %s, node %d, driver %d.%d, kernels by %s\n",
-			b->name, info.name, info.bus, info.numa_node,
-			info.driver / 1000, info.driver % 1000 / 10,
-			info.kernels);
-	return 0;
+	return r;
 }
 
 static void forget_memory(struct kvs_copy_bench *b)
@@ -287,7 +261,7 @@ int kvs_copy_bench_measure(struct kvs_copy_bench *b, struct kvs_copy *c,
 	}
 	free(v);
 	if (r)
-		fprintf(stderr, "%s: %s\n", b->name,
+		fprintf(stderr, "%s: %s\n", b->choice.name,
 			r == -EILSEQ ? "bytes differ from their source"
 				     : strerror(-r));
 	return r;

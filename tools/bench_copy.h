@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "gpu/device.h"
+#include "tools/device_choice.h"
 #include "tools/table.h"
 
 #define KVS_BENCH_CANNOT 77
@@ -19,25 +20,25 @@
 
 /**
  * struct kvs_copy_bench - device and memory
- * @device: "soft", "cuda" or "cuda:N", from the command line
+ * @device: as it was named on the command line
+ * @choice: which that is
  * @opts: how copies are made, from the command line
  * @dir: which way
  * @repeats: pairs of runs
  * @json: for machines
  * @d: opened by kvs_copy_bench_open(), as is the rest
- * @name: of it
  * @host: registered
  * @dev: device memory
  * @table: NULL with @json
  */
 struct kvs_copy_bench {
 	const char *device;
+	struct kvs_device_choice choice;
 	struct kvs_copy_opts opts;
 	enum kvs_copy_dir dir;
 	uint64_t repeats;
 	bool json;
 	struct kvs_device *d;
-	char name[24];
 	char *host;
 	char *dev;
 	uint64_t host_len;
@@ -75,25 +76,32 @@ int kvs_copy_bench_measure(struct kvs_copy_bench *b, struct kvs_copy *c,
 int kvs_copy_bench_pages(uint64_t n, uint32_t **ret);
 
 /* Options that both have, for argp; keys as below. */
-#define KVS_COPY_BENCH_OPTIONS                                               \
-	{ "device", 'd', "DEVICE", 0, "soft (default), cuda or cuda:N", 0 }, \
-		{ "direction", 'D', "DIR", 0, "h2d (default) or d2h", 0 },   \
-		{ "way",                                                     \
-		  'w',                                                       \
-		  "WAY",                                                     \
-		  0,                                                         \
-		  "How small pieces travel: auto (default), direct, "        \
-		  "slots, mapped",                                           \
-		  0 },                                                       \
-		{ "blocks",                                                  \
-		  'b',                                                       \
-		  "N",                                                       \
-		  0,                                                         \
-		  "Thread blocks of a launch (default 4)",                   \
-		  0 },                                                       \
-		{ "repeats", 'n', "N", 0, "Pairs of runs (default 5)", 0 },  \
-	{                                                                    \
-		"json", 'j', NULL, 0, "One JSON object a line", 0            \
+#define KVS_COPY_BENCH_OPTIONS                                              \
+	{                                                                   \
+		"device",                                                   \
+		'd',                                                        \
+		"DEVICE",                                                   \
+		0,                                                          \
+		"soft (default), cuda, cuda:N or auto",                     \
+		0                                                           \
+	},                                                                  \
+		{ "direction", 'D', "DIR", 0, "h2d (default) or d2h", 0 },  \
+		{ "way",                                                    \
+		  'w',                                                      \
+		  "WAY",                                                    \
+		  0,                                                        \
+		  "How small pieces travel: auto (default), direct, "       \
+		  "slots, mapped",                                          \
+		  0 },                                                      \
+		{ "blocks",                                                 \
+		  'b',                                                      \
+		  "N",                                                      \
+		  0,                                                        \
+		  "Thread blocks of a launch (default 4)",                  \
+		  0 },                                                      \
+		{ "repeats", 'n', "N", 0, "Pairs of runs (default 5)", 0 }, \
+	{                                                                   \
+		"json", 'j', NULL, 0, "One JSON object a line", 0           \
 	}
 
 struct argp_state;

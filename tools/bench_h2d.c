@@ -57,7 +57,8 @@ static void show(struct args *a, const char *what, uint64_t item_len,
 	if (a->b.json) {
 		printf("{\"bench\": \"%s\", \"device\": \"%s\", "
 		       "\"direction\": \"%s\", \"way\": \"%s\", ",
-		       what, a->b.name, dir, kvs_copy_way_name(info.way));
+		       what, a->b.choice.name, dir,
+		       kvs_copy_way_name(info.way));
 		if (a->model)
 			printf("\"model\": \"%s\", \"tp\": %" PRIu64
 			       ", \"page_size\": %" PRIu64 ", ",
@@ -73,7 +74,7 @@ static void show(struct args *a, const char *what, uint64_t item_len,
 		(void)kvs_output_flush();
 		return;
 	}
-	kvs_table_cell(a->b.table, "%s", a->b.name);
+	kvs_table_cell(a->b.table, "%s", a->b.choice.name);
 	kvs_table_cell(a->b.table, "%s", dir);
 	if (a->model)
 		kvs_table_cell(a->b.table, "%" PRIu64, page_size);
@@ -125,7 +126,8 @@ static int one_length(struct args *a, uint64_t len)
 		r = kvs_copy_bench_memory(&a->b, n * len,
 					  KVS_BENCH_DEVICE_PAGES(n) * len);
 	if (r) {
-		fprintf(stderr, "%s: no memory: %s\n", a->b.name, strerror(-r));
+		fprintf(stderr, "%s: no memory: %s\n", a->b.choice.name,
+			strerror(-r));
 	} else {
 		run.host = a->b.host;
 		run.dev = a->b.dev;

@@ -55,12 +55,12 @@ static int kv_tensors(struct kvs_kv *kv, uint32_t states)
 }
 
 int kvs_kv_open(const struct kvs_workload *w, uint32_t rank, uint64_t tokens,
-		uint32_t states, uint64_t bytes_per_sec, struct kvs_kv *ret,
-		char *err, size_t errlen)
+		uint32_t states, struct kvs_device_choice *device,
+		uint64_t bytes_per_sec, struct kvs_kv *ret, char *err,
+		size_t errlen)
 {
 	struct kvs_device_opts o = {
 		.size = sizeof(o),
-		.backend = "soft",
 		.bytes_per_sec = bytes_per_sec,
 	};
 	struct kvs_kv kv = { .w = w };
@@ -74,7 +74,7 @@ int kvs_kv_open(const struct kvs_workload *w, uint32_t rank, uint64_t tokens,
 		snprintf(err, errlen, "no memory for a layout");
 		return -ENOMEM;
 	}
-	res = kvs_device_open(&o, &kv.device, err, errlen);
+	res = kvs_device_choice_open(device, &o, &kv.device, err, errlen);
 	if (res) {
 		free(kv.layout);
 		return res;

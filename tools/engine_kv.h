@@ -16,6 +16,7 @@
 #include "kvstage/device.h"
 #include "kvstage/layout.h"
 #include "lib/rng.h"
+#include "tools/device_choice.h"
 #include "tools/workload.h"
 
 struct kvs_kv {
@@ -63,12 +64,14 @@ struct kvs_kv_wrong {
  * @rank: of the decode engine
  * @tokens: capacity
  * @states: requests with fixed-count buffers at a time
+ * @device: which; decided here, where it is left to us
  * @bytes_per_sec: of the soft device; 0: as fast as memory
  * Return: 0; -ENOMEM; what kvs_device_open() gives.
  */
 int kvs_kv_open(const struct kvs_workload *w, uint32_t rank, uint64_t tokens,
-		uint32_t states, uint64_t bytes_per_sec, struct kvs_kv *ret,
-		char *err, size_t errlen);
+		uint32_t states, struct kvs_device_choice *device,
+		uint64_t bytes_per_sec, struct kvs_kv *ret, char *err,
+		size_t errlen);
 void kvs_kv_close(struct kvs_kv *kv);
 
 /* Random pages for a request: 0, -EAGAIN not enough free now, -ENOMEM. */

@@ -646,6 +646,7 @@ int kvs_replay(const struct kvs_replay_opts *o, struct kvs_replay_result *ret)
 	       (r.next < o->w->trace.n && !r.res.lost && !r.res.stopped)) {
 		r.idle = true;
 		turn(&r);
+		kvs_registering_turn(o->registering, &r.progress);
 		kvs_progress_update(&r.progress, r.behind);
 		say_waiting(&r);
 		if (r.idle)

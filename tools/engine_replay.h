@@ -19,6 +19,7 @@
 
 #include "kvstage/engine.h"
 #include "tools/engine_kv.h"
+#include "tools/registration.h"
 #include "tools/workload.h"
 
 /**
@@ -30,6 +31,7 @@
  * @concurrency: requests at a time
  * @abort: share to abort mid-transfer, 0..1
  * @quiet: mismatches go to stderr, not to stdout
+ * @registering: of the pools with the devices, watched meanwhile
  * @stop: when not 0, abort what is under way, begin nothing new, and end;
  *        may be NULL
  */
@@ -41,6 +43,7 @@ struct kvs_replay_opts {
 	unsigned int concurrency;
 	double abort;
 	bool quiet;
+	struct kvs_registering *registering;
 	const volatile sig_atomic_t *stop;
 };
 

@@ -31,6 +31,7 @@ enum {
 	KEY_DEVICE_TOKENS,
 	KEY_MAX_CONTEXT,
 	KEY_COPY_RATE,
+	KEY_DEVICE,
 	KEY_ABORT,
 	KEY_CHECK,
 	KEY_METRICS,
@@ -42,6 +43,7 @@ struct engine_args {
 	unsigned int concurrency;
 	uint64_t device_tokens; /* 0: twice the longest request */
 	uint64_t copy_rate; /* bytes a second; 0: as fast as memory */
+	struct kvs_device_choice device;
 	double abort;
 	bool check;
 	bool json;
@@ -61,6 +63,10 @@ static const struct argp_option engine_options[] = {
 	  0 },
 	{ "max-context", KEY_MAX_CONTEXT, "TOKENS", 0,
 	  "Longest request, as the daemon is told (default: it is not)", 0 },
+	{ "device", KEY_DEVICE, "DEVICE", 0,
+	  "soft (default), cuda, cuda:N, or auto: the first GPU, soft where there "
+	  "is none",
+	  0 },
 	{ "copy-rate", KEY_COPY_RATE, "SIZE", 0,
 	  "Bytes a second of the soft device (default: as fast as memory)", 0 },
 	{ "abort", KEY_ABORT, "FRACTION", 0,
@@ -113,6 +119,13 @@ static error_t engine_parse(int key, char *arg, struct argp_state *state)
 				   arg, KVS_TOKENS_MAX);
 		a->w.max_context = v;
 		return 0;
+	case KEY_DEVICE:
+		if (kvs_device_choice_parse(arg, &a->device))
+			argp_error(state,
+				   "--device: %s is not soft, cuda, cuda:N "
+				   "or auto",
+				   arg);
+		return 0;
 	case KEY_COPY_RATE:
 		if (kvs_parse_size(arg, &a->copy_rate))
 			argp_error(state, "--copy-rate: %s is not a size", arg);
@@ -132,6 +145,10 @@ static error_t engine_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'j':
 		a->json = true;
+		return 0;
+	case ARGP_KEY_SUCCESS:
+		if (a->copy_rate && (a->device.cuda || a->device.automatic))
+			argp_error(state, "--copy-rate is of --device soft");
 		return 0;
 	case ARGP_KEY_ARG:
 		argp_error(state, "unexpected argument %s", arg);
@@ -185,7 +202,8 @@ static double ratio(double bytes, const struct kvs_replay_result *r)
 
 static int report_json(const struct kvs_workload *w,
 		       const struct kvs_replay_result *r,
-		       const struct kvs_scraped *d)
+		       const struct kvs_scraped *d, const char *device,
+		       uint64_t pinned)
 {
 	struct summary s;
 	json_t *j;
@@ -220,6 +238,10 @@ static int report_json(const struct kvs_workload *w,
 				     "prefill_page_size",
 				     (json_int_t)w->prefill->page_size,
 				     "rank_bytes", (json_int_t)r->rank_bytes));
+	if (j)
+		(void)json_object_update_new(
+			j, json_pack("{s:s,s:I}", "device", device,
+				     "pinned_bytes", (json_int_t)pinned));
 	if (j && d->asked)
 		(void)json_object_update_new(
 			j, json_pack("{s:f,s:f,s:f,s:f}", "wire_bytes",
@@ -352,6 +374,7 @@ static int engine_run(const struct engine_args *a, const struct kvs_workload *w,
 		      struct kvs_kv *kv)
 {
 	struct kvs_engine *engines[KVS_GROUP_MAX];
+	struct kvs_registering reg;
 	struct kvs_replay_opts ro = {
 		.engine = engines,
 		.kv = kv,
@@ -360,6 +383,7 @@ static int engine_run(const struct engine_args *a, const struct kvs_workload *w,
 		.concurrency = a->concurrency,
 		.abort = a->abort,
 		.quiet = a->json,
+		.registering = &reg,
 		.stop = &engine_stop,
 	};
 	struct kvs_scraped d = { 0 };
@@ -370,7 +394,10 @@ static int engine_run(const struct engine_args *a, const struct kvs_workload *w,
 		return 1;
 	show_geometry(w, kv);
 	catch_signals();
-	ret = kvs_replay(&ro, &r);
+	ret = kvs_registering_begin(&reg, engines, kv, w->o.tp);
+	if (!ret)
+		ret = kvs_replay(&ro, &r);
+	kvs_registering_end(&reg);
 	for (uint32_t k = 0; k < w->o.tp; k++)
 		kvs_engine_detach(engines[k]);
 	if (ret) {
@@ -380,15 +407,15 @@ static int engine_run(const struct engine_args *a, const struct kvs_workload *w,
 	if (a->metrics && kvs_scrape(a->metrics, &d))
 		fprintf(stderr, "kvstage-engine: no metrics from %s\n",
 			a->metrics);
-	ret = a->json ? report_json(w, &r, &d) : report_table(w, &r, &d);
+	ret = a->json ? report_json(w, &r, &d, a->device.name, reg.pinned)
+		      : report_table(w, &r, &d);
 	free(r.ttft);
 	if (r.stopped || r.wrong_bytes || kvs_replay_errors(&r))
 		ret = 1;
 	return ret ? 1 : 0;
 }
 
-static int engine_pools(const struct engine_args *a,
-			const struct kvs_workload *w)
+static int engine_pools(struct engine_args *a, const struct kvs_workload *w)
 {
 	uint64_t tokens = a->device_tokens;
 	struct kvs_kv kv[KVS_GROUP_MAX] = { 0 };
@@ -399,13 +426,13 @@ static int engine_pools(const struct engine_args *a,
 	if (!tokens)
 		tokens = 2ULL * w->trace.max_input + w->layout->page_size;
 	while (n < w->o.tp && !ret) {
-		ret = kvs_kv_open(w, n, tokens, a->concurrency, a->copy_rate,
-				  &kv[n], err, sizeof(err));
+		ret = kvs_kv_open(w, n, tokens, a->concurrency, &a->device,
+				  a->copy_rate, &kv[n], err, sizeof(err));
 		n += !ret;
 	}
 	if (ret) {
 		fprintf(stderr, "kvstage-engine: %s\n", err);
-		ret = ret == -ENOMEM ? 77 : 1;
+		ret = ret == -ENOMEM || ret == -EOPNOTSUPP ? 77 : 1;
 	} else {
 		ret = engine_run(a, w, kv);
 	}
@@ -414,7 +441,7 @@ static int engine_pools(const struct engine_args *a,
 	return ret;
 }
 
-static int engine_open(const struct engine_args *a)
+static int engine_open(struct engine_args *a)
 {
 	struct kvs_workload w;
 	char err[KVS_PRESET_ERR];
