@@ -236,7 +236,8 @@ struct kvs_packet_retract {
 /* COMMIT, COMMITTED, ABORT, COPY_OVER, RETRACTED */
 struct kvs_packet_room {
 	struct kvs_packet h;
-	uint64_t generation; /* 0 in ABORT: whatever is in the slot */
+	uint64_t generation; /* 0 in ABORT: whatever is in the slot; in
+			      * COPY_OVER: or was, last */
 	uint32_t slot;
 	int32_t err; /* COMMITTED, RETRACTED: 0 or positive errno of the copy */
 };

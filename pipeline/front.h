@@ -128,6 +128,7 @@ struct kvs_session {
 
 struct kvs_slot {
 	uint64_t generation; /* of the live room in it; 0: free */
+	uint64_t before; /* of the one that was in it last */
 	uint64_t room; /* 0: a retraction */
 };
 

@@ -197,8 +197,10 @@ void kvs_front_engine_word(struct kvs_front_engine *e, uint32_t slot,
 	if (!e->open || slot >= e->n_slots)
 		return;
 	if ((st == KVS_STATUS_FAILED || st == KVS_STATUS_DONE) &&
-	    e->slots[slot].generation == KVS_WORD_GEN(word))
+	    e->slots[slot].generation == KVS_WORD_GEN(word)) {
+		e->slots[slot].before = KVS_WORD_GEN(word);
 		e->slots[slot].generation = 0;
+	}
 	engine_hand_over(e, slot, word, p, len);
 }
 

@@ -338,6 +338,10 @@ static void packet_room(struct kvs_front_engine *e, enum kvs_packet_type type,
 	q = *p;
 	if (!q.generation)
 		q.generation = e->slots[q.slot].generation;
+	/* That no copy runs is of use to one that has ended, too: of it, as the
+	 * slot is not used again before. */
+	if (!q.generation && type == KVS_PACKET_COPY_OVER)
+		q.generation = e->slots[q.slot].before;
 	if (!q.generation)
 		return; /* the room ended meanwhile */
 	node = q.generation & KVS_NODE_MASK;

@@ -14,6 +14,8 @@
  *   copy still uses (sgl-project/sglang#21652, #20790)
  * - the copy's lists are its own: the caller's may change at once
  *   (NVIDIA/TensorRT-LLM#15546)
+ * - one that is dropped before its engine knows its generation gives the memory
+ *   back as soon as the engine says that no copy of it will run
  * - without memory it stays where it is, whole, and is told so
  * - a failed copy out leaves it whole; a failed copy back ends it
  * - an engine that dies while its copy runs gives the memory back when it is
@@ -27,6 +29,7 @@
 
 #include "gpu/device.h"
 #include "tests/regress/offload_rig.h"
+#include "tests/regress/puppet_engine.h"
 
 static struct of o[1];
 
@@ -233,6 +236,45 @@ static void test_abort_anywhere(void **state)
 	}
 }
 
+/* The engine's last word of it comes when the daemon has ended it. */
+static void test_dropped_before_it_is_known(void **state)
+{
+	struct kvs_packet_retract p = {
+		.h = { KVS_ATTACH_MAGIC, KVS_PACKET_RETRACT },
+		.id = 1,
+		.tokens = 40 * OF_PAGE_SIZE,
+		.slot = 3,
+		.node = -1,
+	};
+	struct pe_room r = { .slot = 3 };
+	struct pe e;
+
+	(void)state;
+	of_up(o, "256K", NULL);
+	pe_up(&e, o->r.set.engine_socket, &ps_one_layer);
+	for (int i = 0; i < 3; i++) {
+		r.previous = KVS_WORD_GEN(atomic_load(&e.words[r.slot]));
+		assert_int_equal(pe_send(e.fd, &p, sizeof(p), NULL, 0), 0);
+		assert_int_equal(pe_say(&e, KVS_PACKET_ABORT, &r, 0), 0);
+		for (uint64_t until = rig_until();
+		     KVS_WORD_GEN(atomic_load(&e.words[r.slot])) ==
+			     r.previous ||
+		     KVS_WORD_STATUS(atomic_load(&e.words[r.slot])) !=
+			     KVS_STATUS_FAILED;
+		     rig_pause(until, "its end", __FILE__, __LINE__))
+			;
+		/* a copy may run, for all the daemon knows */
+		assert_int_not_equal(of_bytes(o, KVS_EXTENT_HELD), 0);
+		assert_int_equal(pe_say(&e, KVS_PACKET_COPY_OVER, &r, 0), 0);
+		rig_wait(&o->r, of_bytes(o, KVS_EXTENT_HELD) == 0);
+		assert_int_equal(
+			of_bytes(o, KVS_EXTENT_FREE),
+			o->r.snap->workers[0].pools[1].account.configured);
+	}
+	pe_down(&e);
+	of_down(o);
+}
+
 static void test_no_space(void **state)
 {
 	struct of_request a, b;
@@ -408,6 +450,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_pages_wait_for_all),
 		cmocka_unit_test(test_not_before_it_is_written),
 		cmocka_unit_test(test_abort_anywhere),
+		cmocka_unit_test(test_dropped_before_it_is_known),
 		cmocka_unit_test(test_no_space),
 		cmocka_unit_test(test_failed_copies),
 		cmocka_unit_test(test_engine_dies),
