@@ -8,6 +8,13 @@
 #define KVS_NAME_(n, s) [SIM_EV_##n] = s,
 const char *const sim_event_name[SIM_EV_MAX] = { SIM_EVENTS(KVS_NAME_) };
 #undef KVS_NAME_
+#define KVS_NAME_(n, s) [SIM_AWAY_EV_##n] = s,
+const char *const sim_away_event_name[SIM_AWAY_EV_MAX] = { SIM_AWAY_EVENTS(
+	KVS_NAME_) };
+#undef KVS_NAME_
+#define KVS_NAME_(n, s) [SIM_KEPT_##n] = s,
+const char *const sim_kept_name[SIM_KEPT_MAX] = { SIM_KEPT(KVS_NAME_) };
+#undef KVS_NAME_
 #define KVS_NAME_(n, s) [SIM_FAULT_##n] = s,
 const char *const sim_fault_name[SIM_FAULT_MAX] = { SIM_FAULTS(KVS_NAME_) };
 #undef KVS_NAME_
@@ -15,6 +22,12 @@ const char *const sim_fault_name[SIM_FAULT_MAX] = { SIM_FAULTS(KVS_NAME_) };
 const char *sim_state_name(unsigned int state)
 {
 	return state < KVS_ROOM_STATE_MAX ? kvs_room_state_name[state] : "gone";
+}
+
+const char *sim_away_state_name(unsigned int state)
+{
+	return state < KVS_RETRACT_STATE_MAX ? kvs_retract_state_name[state]
+					     : "gone";
 }
 
 void sim_cover_add(struct sim_cover *to, const struct sim_cover *from)
@@ -39,11 +52,13 @@ void sim_cover_add(struct sim_cover *to, const struct sim_cover *from)
  * Pairs that no schedule has to show, and why. Whatever shows one all the same
  * prints its count: the table excuses, it does not forbid.
  */
-static const struct {
-	enum sim_event event; /* SIM_EV_MAX: all of them */
+struct cover_never {
+	unsigned int event; /* SIM_EV_MAX: all of them */
 	unsigned int states;
 	const char *why;
-} never[] = {
+};
+
+static const struct cover_never never[] = {
 	{ SIM_EV_MAX, ST(DONE), "passed through within one call" },
 	{ SIM_EV_MEMORY, ALL & ~ST(WAITING), "only who waits for it asks" },
 	{ SIM_EV_NO_MEMORY, ALL & ~ST(WAITING), "only who waits for it asks" },
@@ -114,6 +129,11 @@ static const struct {
 	{ SIM_EV_COPY_OVER, ST(FREE), "the copy is a party" },
 	{ SIM_EV_ENGINE_ABORT, ST(QUARANTINED),
 	  "its engine has aborted it, or is gone" },
+	{ SIM_EV_PREFIX_ABORT, ST(WAITING), "what waits owns nothing" },
+	{ SIM_EV_PREFIX_ABORT, ST(QUARANTINED),
+	  "its engine has aborted it, or is gone" },
+	{ SIM_EV_PREFIX_ABORT, ST(FREE) | GONE,
+	  "it has given its blocks back" },
 	{ SIM_EV_ENGINE_EXIT, LIVE, "the end of file came before" },
 	{ SIM_EV_ENGINE_LOST, GONE, "counted by room" },
 	{ SIM_EV_ENGINE_EXIT, GONE, "counted by room" },
@@ -133,10 +153,12 @@ static const struct {
 /* Pairs so rare that only so many schedules are sure to show them. */
 #define COVER_RARE 100000
 
-static const struct {
-	enum sim_event event;
+struct cover_rare {
+	unsigned int event;
 	unsigned int states;
-} rare[] = {
+};
+
+static const struct cover_rare rare[] = {
 	{ SIM_EV_CHUNK_BROKEN, GONE },
 	{ SIM_EV_GRANT_NONE, ST(DRAINING) },
 	{ SIM_EV_GRANT_TORN, ST(SEALING) },
@@ -147,56 +169,145 @@ static const struct {
 	{ SIM_EV_COMMIT, GONE },
 	{ SIM_EV_COPY_OVER, GONE },
 	{ SIM_EV_ENGINE_ABORT, ST(FREE) },
+	{ SIM_EV_PREFIX_ABORT, ST(SEALING) | ST(DRAINING) },
 	{ SIM_EV_ENGINE_LOST, ST(SEALING) | ST(QUARANTINED) },
 	{ SIM_EV_SHUTDOWN, ST(SEALING) },
 	{ SIM_EV_END, ST(WAITING) },
 };
 
-/* Is it no wonder that so many schedules do not show this pair? */
-static bool rare_pair(unsigned int state, enum sim_event e, uint64_t schedules)
-{
-	for (size_t i = 0; i < KVS_ARRAY_SIZE(rare); i++)
-		if (rare[i].event == e && rare[i].states & (1u << state))
-			return schedules < COVER_RARE;
-	return false;
-}
+#define AW(n) (1u << KVS_RETRACT_##n)
+#define AW_GONE (1u << SIM_AWAY_GONE)
+#define AW_ALL ((AW_GONE << 1) - 1)
 
-static const char *impossible(unsigned int state, enum sim_event e)
+#define AW_LIVE                                                     \
+	(AW(LEAVING) | AW(SUMMING) | AW(RETRACTED) | AW(CHECKING) | \
+	 AW(RESUMING))
+
+static const struct cover_never away_never[] = {
+	{ SIM_AWAY_EV_MAX, AW(DONE), "passed through within one call" },
+	{ SIM_AWAY_EV_MAX, AW(KEEPING), "no schedule offloads" },
+	{ SIM_AWAY_EV_MAX, AW(VERIFYING) | AW(PINNED), "no schedule pins" },
+	{ SIM_AWAY_EV_MAX, AW(FREE), "deleted at the end of a turn" },
+	{ SIM_AWAY_EV_MEMORY, AW_ALL & ~AW_GONE, "asked for once" },
+	{ SIM_AWAY_EV_NO_MEMORY, AW_ALL & ~AW_GONE, "asked for once" },
+	{ SIM_AWAY_EV_OUT, AW_ALL & ~AW(LEAVING),
+	  "said once; of one that has failed it is COPY_OVER" },
+	{ SIM_AWAY_EV_OUT_FAILED, AW_ALL & ~AW(LEAVING),
+	  "said once; of one that has failed it is COPY_OVER" },
+	{ SIM_AWAY_EV_COMMIT, AW_ALL & ~AW(RETRACTED),
+	  "an engine resumes what is READY" },
+	{ SIM_AWAY_EV_COMMITTED, AW_ALL & ~AW(RESUMING),
+	  "only its engine ends one that comes back, and says COPY_OVER then" },
+	{ SIM_AWAY_EV_COPY_FAILED, AW_ALL & ~AW(RESUMING),
+	  "only its engine ends one that comes back, and says COPY_OVER then" },
+	{ SIM_AWAY_EV_COPY_OVER, AW_LIVE, "said of one that has failed" },
+	{ SIM_AWAY_EV_ABORT, AW(DRAINING) | AW(QUARANTINED) | AW_GONE,
+	  "its engine has dropped it, or is gone" },
+	{ SIM_AWAY_EV_ENGINE_EXIT, AW_LIVE, "the end of file came before" },
+	{ SIM_AWAY_EV_ENGINE_LOST, AW_GONE, "counted by retraction" },
+	{ SIM_AWAY_EV_ENGINE_EXIT, AW_GONE, "counted by retraction" },
+	{ SIM_AWAY_EV_ENGINE_LOST, AW(SUMMING) | AW(CHECKING),
+	  "a few turns, and a rare fault" },
+	{ SIM_AWAY_EV_HOLD, AW_ALL & ~AW(DRAINING),
+	  "runs while a drain is armed" },
+	{ SIM_AWAY_EV_SHUTDOWN, AW(SUMMING) | AW(CHECKING),
+	  "a few turns, and a rare fault" },
+	{ SIM_AWAY_EV_SHUTDOWN, AW(DRAINING) | AW(QUARANTINED),
+	  "two rare faults at once" },
+	{ SIM_AWAY_EV_SHUTDOWN, AW_GONE, "counted by retraction" },
+	{ SIM_AWAY_EV_END, AW(LEAVING) | AW(SUMMING) | AW(CHECKING),
+	  "only by a kill: going down has ended it; a few turns, as a rule" },
+	{ SIM_AWAY_EV_END, AW(QUARANTINED), "two rare faults at once" },
+	{ SIM_AWAY_EV_END, AW_GONE, "counted by retraction" },
+};
+
+static const struct cover_rare away_rare[] = {
+	{ SIM_AWAY_EV_COPY_OVER, AW(QUARANTINED) | AW_GONE },
+	{ SIM_AWAY_EV_ABORT, AW(SUMMING) | AW(CHECKING) },
+	{ SIM_AWAY_EV_ENGINE_LOST, AW(DRAINING) | AW(QUARANTINED) },
+	{ SIM_AWAY_EV_SHUTDOWN, AW(LEAVING) | AW(RETRACTED) | AW(RESUMING) },
+	{ SIM_AWAY_EV_END, AW(RETRACTED) | AW(RESUMING) | AW(DRAINING) },
+};
+
+struct cover_table {
+	const char *of;
+	unsigned int n_states;
+	unsigned int n_events;
+	const char *(*state)(unsigned int state);
+	const char *const *event;
+	const struct cover_never *never;
+	size_t n_never;
+	const struct cover_rare *rare;
+	size_t n_rare;
+};
+
+static const struct cover_table rooms = {
+	.of = "room",
+	.n_states = SIM_STATES,
+	.n_events = SIM_EV_MAX,
+	.state = sim_state_name,
+	.event = sim_event_name,
+	.never = never,
+	.n_never = KVS_ARRAY_SIZE(never),
+	.rare = rare,
+	.n_rare = KVS_ARRAY_SIZE(rare),
+};
+
+static const struct cover_table retractions = {
+	.of = "retraction",
+	.n_states = SIM_AWAY_STATES,
+	.n_events = SIM_AWAY_EV_MAX,
+	.state = sim_away_state_name,
+	.event = sim_away_event_name,
+	.never = away_never,
+	.n_never = KVS_ARRAY_SIZE(away_never),
+	.rare = away_rare,
+	.n_rare = KVS_ARRAY_SIZE(away_rare),
+};
+
+/* Why no schedule has to show this pair, or so few need not; NULL. */
+static const char *excuse(const struct cover_table *t, unsigned int state,
+			  unsigned int e, uint64_t schedules)
 {
-	for (size_t i = 0; i < KVS_ARRAY_SIZE(never); i++)
-		if ((never[i].event == e || never[i].event == SIM_EV_MAX) &&
-		    never[i].states & (1u << state))
-			return never[i].why;
+	for (size_t i = 0; i < t->n_never; i++)
+		if ((t->never[i].event == e ||
+		     t->never[i].event == t->n_events) &&
+		    t->never[i].states & (1u << state))
+			return t->never[i].why;
+	for (size_t i = 0; i < t->n_rare && schedules < COVER_RARE; i++)
+		if (t->rare[i].event == e && t->rare[i].states & (1u << state))
+			return "rare, and these were few schedules";
 	return NULL;
 }
 
-static unsigned int print_pairs(const struct sim_cover *c, uint64_t schedules,
+/* @pair: n_events of each state. */
+static unsigned int print_pairs(const struct cover_table *t,
+				const uint64_t *pair, uint64_t schedules,
 				bool json, FILE *out)
 {
 	unsigned int missing = 0;
 
 	if (!json) {
-		fprintf(out, "%-32s", "event \\ state");
-		for (unsigned int s = 0; s < SIM_STATES; s++)
-			fprintf(out, " %11.11s", sim_state_name(s));
+		fprintf(out, "%-16s%16s", "event", t->of);
+		for (unsigned int s = 0; s < t->n_states; s++)
+			fprintf(out, " %11.11s", t->state(s));
 		fputc('\n', out);
 	}
-	for (int e = 0; e < SIM_EV_MAX; e++) {
+	for (unsigned int e = 0; e < t->n_events; e++) {
 		if (!json)
-			fprintf(out, "%-32s", sim_event_name[e]);
-		for (unsigned int s = 0; s < SIM_STATES; s++) {
-			uint64_t n = c->pair[s][e];
-			const char *why = impossible(s, (enum sim_event)e);
+			fprintf(out, "%-32s", t->event[e]);
+		for (unsigned int s = 0; s < t->n_states; s++) {
+			uint64_t n = pair[(size_t)s * t->n_events + e];
+			const char *why = excuse(t, s, e, schedules);
 
-			if (!why && rare_pair(s, (enum sim_event)e, schedules))
-				why = "rare, and these were few schedules";
 			missing += !n && !why;
 			if (json)
 				fprintf(out,
-					"{\"event\": \"%s\", \"state\": "
-					"\"%s\", \"count\": %llu, "
-					"\"excused\": \"%s\"}\n",
-					sim_event_name[e], sim_state_name(s),
+					"{\"of\": \"%s\", \"event\": "
+					"\"%s\", \"state\": \"%s\", "
+					"\"count\": %llu, \"excused\": "
+					"\"%s\"}\n",
+					t->of, t->event[e], t->state(s),
 					(unsigned long long)n, why ? why : "");
 			else if (n)
 				fprintf(out, " %11llu", (unsigned long long)n);
@@ -228,7 +339,13 @@ static unsigned int print_fault(const char *kind, const char *name, uint64_t n,
 unsigned int sim_cover_print(const struct sim_cover *c, uint64_t schedules,
 			     bool json, FILE *out)
 {
-	unsigned int missing = print_pairs(c, schedules, json, out);
+	unsigned int missing =
+		print_pairs(&rooms, &c->pair[0][0], schedules, json, out);
+
+	if (!json)
+		fputc('\n', out);
+	missing +=
+		print_pairs(&retractions, &c->away[0][0], schedules, json, out);
 
 	if (!json)
 		fprintf(out, "\n%-10s %-44s %12s\n", "faults", "", "times");
@@ -243,6 +360,9 @@ unsigned int sim_cover_print(const struct sim_cover *c, uint64_t schedules,
 		missing += print_fault(
 			"device", kvs_soft_fault_name((enum kvs_soft_fault)i),
 			c->gpu[i], json, out);
+	for (int i = 0; i < SIM_KEPT_MAX; i++)
+		missing += print_fault("hicache", sim_kept_name[i], c->kept[i],
+				       json, out);
 	missing += print_fault("network", "a write comes when its key is shut",
 			       c->refused_late, json, out);
 	if (!json)

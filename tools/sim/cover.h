@@ -14,6 +14,7 @@
 #include <stdio.h>
 
 #include "gpu/soft.h"
+#include "pipeline/retract.h"
 #include "pipeline/room.h"
 #include "rdma/loop.h"
 
@@ -48,6 +49,7 @@
 	X(COPY_FAILED, "COMMITTED with an error")             \
 	X(COPY_OVER, "COPY_OVER")                             \
 	X(ENGINE_ABORT, "ABORT of the engine")                \
+	X(PREFIX_ABORT, "the same, of one with a prefix")     \
 	X(ENGINE_LOST, "the engine is at end of file")        \
 	X(ENGINE_EXIT, "and its process has exited")          \
 	X(DEADLINE, "the room's deadline")                    \
@@ -57,6 +59,53 @@
 
 #define KVS_ENUM_(n, s) SIM_EV_##n,
 enum sim_event { SIM_EVENTS(KVS_ENUM_) SIM_EV_MAX };
+#undef KVS_ENUM_
+
+/* The retraction is gone, or is only asked for. */
+#define SIM_AWAY_GONE KVS_RETRACT_STATE_MAX
+#define SIM_AWAY_STATES (KVS_RETRACT_STATE_MAX + 1)
+
+/* X(NAME, text): what may happen to a request that leaves the device */
+#define SIM_AWAY_EVENTS(X)                             \
+	X(MEMORY, "RETRACT, and memory is taken")      \
+	X(NO_MEMORY, "RETRACT, and there is none")     \
+	X(OUT, "RETRACTED")                            \
+	X(OUT_FAILED, "RETRACTED with an error")       \
+	X(COMMIT, "COMMIT")                            \
+	X(COMMITTED, "COMMITTED")                      \
+	X(COPY_FAILED, "COMMITTED with an error")      \
+	X(COPY_OVER, "COPY_OVER")                      \
+	X(ABORT, "ABORT of the engine")                \
+	X(ENGINE_LOST, "the engine is at end of file") \
+	X(ENGINE_EXIT, "and its process has exited")   \
+	X(HOLD, "hold.timeout")                        \
+	X(SHUTDOWN, "the daemon goes down")            \
+	X(END, "the daemon ends")
+
+#define KVS_ENUM_(n, s) SIM_AWAY_EV_##n,
+enum sim_away_event { SIM_AWAY_EVENTS(KVS_ENUM_) SIM_AWAY_EV_MAX };
+#undef KVS_ENUM_
+
+/* X(NAME, text): what may happen to memory that rooms leave behind */
+#define SIM_KEPT(X)                                                       \
+	X(DONATED, "an extent of a room is kept")                         \
+	X(DUPLICATE, "blocks are there already")                          \
+	X(PREFIX, "a room begins with blocks that are kept")              \
+	X(PIECES, "in several pieces")                                    \
+	X(READY, "it is READY")                                           \
+	X(EVICTED, "an extent goes, as its memory is wanted")             \
+	X(UNSUMMED, "one goes that is not summed up yet")                 \
+	X(LAST_READER, "one that is forgotten goes with its last reader") \
+	X(FOUND, "an engine is told of blocks")                           \
+	X(FORGOTTEN, "an engine has blocks forgotten")                    \
+	X(FLUSHED, "the operator lets all go")                            \
+	X(OUT, "a request has left the device")                           \
+	X(BACK, "and is back, the same bytes")                            \
+	X(WHOLE, "one could not leave, and is whole on it")               \
+	X(DROPPED, "one ends while it is out")
+
+#define KVS_ENUM_(n, s) SIM_KEPT_##n,
+enum sim_kept { SIM_KEPT(KVS_ENUM_) SIM_KEPT_MAX };
 #undef KVS_ENUM_
 
 /* X(NAME, text): faults that are not the fabric's */
@@ -79,6 +128,7 @@ enum sim_event { SIM_EVENTS(KVS_ENUM_) SIM_EV_MAX };
 	X(GIVE_UP, "a rank gives up")                                 \
 	X(CLOSE, "a rank closes its handle early")                    \
 	X(NO_COMMIT, "an engine forgets a room")                      \
+	X(NO_WRITE, "pages that are to leave are never computed")     \
 	X(PULLED, "a chunk is read by the receiver")
 
 #define KVS_ENUM_(n, s) SIM_FAULT_##n,
@@ -87,9 +137,13 @@ enum sim_fault { SIM_FAULTS(KVS_ENUM_) SIM_FAULT_MAX };
 
 extern const char *const sim_event_name[SIM_EV_MAX];
 extern const char *const sim_fault_name[SIM_FAULT_MAX];
+extern const char *const sim_away_event_name[SIM_AWAY_EV_MAX];
+extern const char *const sim_kept_name[SIM_KEPT_MAX];
 
 struct sim_cover {
 	uint64_t pair[SIM_STATES][SIM_EV_MAX];
+	uint64_t away[SIM_AWAY_STATES][SIM_AWAY_EV_MAX];
+	uint64_t kept[SIM_KEPT_MAX];
 	uint64_t fault[SIM_FAULT_MAX];
 	uint64_t net[KVS_LOOP_FAULT_MAX];
 	uint64_t gpu[KVS_SOFT_FAULT_MAX];
@@ -102,6 +156,7 @@ struct sim_cover {
 };
 
 const char *sim_state_name(unsigned int state);
+const char *sim_away_state_name(unsigned int state);
 void sim_cover_add(struct sim_cover *to, const struct sim_cover *from);
 /* Both tables. Return: how many that can happen in so many schedules never
  * did. */

@@ -13,6 +13,11 @@
  * every event of a room is seen with the state it meets, and every hand-out
  * and release of memory is written down apart from the pool's own books.
  * sim_check.c compares after each step.
+ *
+ * In half of the schedules requests are prompts that have beginnings in
+ * common, and daemon and engines keep them (sim_cache.c); in half of them
+ * requests leave the device once they are there, and come back
+ * (sim_retract.c).
  */
 #ifndef KVS_TOOLS_SIM_SIM_H
 #define KVS_TOOLS_SIM_SIM_H
@@ -43,6 +48,9 @@
 #define SIM_ITEM_LEN 128 /* bytes, most */
 #define SIM_AUX 96 /* bytes, most */
 #define SIM_SLOTS 16
+#define SIM_PROMPTS 3 /* that attempts may have in common */
+#define SIM_QUERIES 4
+#define SIM_AWAYS 128 /* retractions of a schedule, and more */
 #define SIM_POOL_MAX (256u << 10) /* bytes */
 #define SIM_GRANULE 4096u /* the pool's alignment */
 #define SIM_US KVS_NSEC_PER_USEC
@@ -83,6 +91,31 @@ struct sim_send {
 	unsigned char aux[SIM_AUX];
 };
 
+/* Where a request is that was committed, and goes on. */
+enum sim_away_phase {
+	SIM_AWAY_NONE,
+	SIM_AWAY_HERE, /* on the device; it may leave */
+	SIM_AWAY_LEAVING, /* kvs_retract() was called */
+	SIM_AWAY_OUT, /* its device pages serve others */
+	SIM_AWAY_COMING, /* kvs_resume() was called */
+};
+
+/* A committed request that leaves the device, and comes back; with the pages
+ * of its attempt. */
+struct sim_away {
+	enum sim_away_phase phase;
+	unsigned int rounds; /* how often it still leaves; 0: never */
+	kvs_handle h;
+	enum kvs_status seen;
+	int abort_status; /* status at which it is given up; -1: never */
+	bool aborted;
+	bool drop; /* it ends while it is out */
+	bool scribbled; /* a page of it is still being computed, ... */
+	uint64_t written_at; /* ns; ... until then */
+	int write_error; /* and then ends with it; 0: well */
+	struct kvs_timer act;
+};
+
 enum sim_attempt_state {
 	SIM_PLANNED,
 	SIM_ADMITTED, /* the engine has a handle */
@@ -103,6 +136,15 @@ struct sim_attempt {
 	uint32_t pages;
 	uint32_t aux_len;
 	uint32_t n_ranks;
+	/* its first pages are those of a prompt that others have, too */
+	unsigned int prompt;
+	uint32_t shared; /* pages */
+	struct sim_attempt *follows; /* admitted after that one; or NULL */
+	bool named; /* the engine tells the hashes */
+	bool use_cache; /* and takes what is cached */
+	bool cached_known;
+	uint32_t cached; /* pages that are not sent; 0 until that is known */
+	struct sim_away away;
 	struct kvs_rank_slice slice[SIM_RANKS];
 	struct sim_send send[SIM_RANKS];
 	struct sim_engine *eng;
@@ -158,6 +200,7 @@ struct sim_engine {
 	struct kvs_front_engine *fe; /* the daemon's; NULL: gone */
 	bool attached;
 	bool refused;
+	bool keeps; /* it has named a space for its cache */
 	bool leaving; /* it detaches */
 	bool dead; /* the process runs no more */
 	bool exited; /* and the daemon was told */
@@ -178,7 +221,18 @@ struct sim_engine {
 	void *buffer[SIM_BUFFERS];
 	uint32_t free_pages[SIM_ITEMS];
 	uint32_t n_free;
-	unsigned int live; /* attempts ADMITTED here */
+	unsigned int live; /* attempts ADMITTED here, what is away, queries */
+};
+
+/* An engine asks what is cached, or has it forgotten. */
+struct sim_query {
+	struct sim *w;
+	struct kvs_timer act;
+	struct sim_engine *eng; /* whom the answer is for; NULL: none */
+	unsigned int prompt;
+	uint32_t blocks;
+	bool drop;
+	kvs_handle h;
 };
 
 /* What is drawn once. */
@@ -198,6 +252,13 @@ struct sim_plan {
 	double short_write; /* not as the network's plan draws it */
 	struct kvs_soft_chances gpu;
 	bool one_sided;
+	bool cache; /* engines name what they have received */
+	uint32_t block_pages; /* of the cache */
+	unsigned int n_queries;
+	unsigned int n_flushes; /* by the operator */
+	bool away; /* requests leave the device, and come back */
+	uint64_t offload; /* bytes of the pool for them; 0: there is none */
+	double idle_sums; /* a turn does not come to sums */
 };
 
 /* What one rank did with one generation, written down apart from both ends. */
@@ -217,9 +278,10 @@ struct sim_key {
 };
 #define SIM_KEYS 8192 /* more than the chunks of a schedule */
 
-/* Who owns each granule of the pool, written down apart from the pool. */
+/* Who owns each granule of a pool, written down apart from the pool. */
 struct sim_shadow {
-	uint64_t generation; /* 0: free */
+	uint64_t generation; /* of a room or a retraction; 0: free */
+	bool cached; /* left by that room */
 };
 
 struct sim {
@@ -242,6 +304,7 @@ struct sim {
 	struct kvs_transport *front_t;
 	struct kvs_transport *node_t;
 	struct kvs_region region;
+	struct kvs_region offload;
 	uint64_t front_not_before;
 	uint64_t node_not_before;
 	bool node_ran; /* in this step */
@@ -256,6 +319,8 @@ struct sim {
 	struct sim_engine engine[SIM_ENGINES];
 	unsigned int n_engines; /* begun */
 	struct sim_attempt attempt[SIM_ATTEMPTS];
+	struct sim_query query[SIM_QUERIES];
+	struct kvs_timer flush; /* the operator's */
 	struct kvs_timerq acts;
 	struct kvs_list pulls;
 	bool healing; /* no faults any more */
@@ -272,6 +337,10 @@ struct sim {
 	 * connections torn down, and another attempt */
 	uint64_t revoke_max;
 	struct sim_shadow shadow[SIM_POOL_MAX / SIM_GRANULE];
+	struct sim_shadow offload_shadow[SIM_POOL_MAX / SIM_GRANULE];
+	uint64_t away[SIM_AWAYS]; /* generations of retractions */
+	uint32_t n_aways; /* ever made */
+	uint64_t retracting; /* generation of the one being made */
 	const char *actor; /* whose step it is */
 	char failure[512];
 };
@@ -312,6 +381,11 @@ void sim_engine_stuck(struct sim_engine *g);
 void sim_attempt_init(struct sim_attempt *a);
 /* It will never be admitted. */
 void sim_attempt_drop(struct sim_attempt *a);
+/* Of those that take requests; NULL. */
+struct sim_engine *sim_engine_any(struct sim *w);
+/* Device pages for all of an attempt: false, not now. */
+bool sim_pages_take(struct sim_attempt *a);
+void sim_pages_give(struct sim_attempt *a);
 extern const struct kvs_eng_port sim_eng_port;
 extern const struct kvs_front_port sim_front_port;
 /* A packet that is due for the daemon, or the end of file behind them. */
@@ -328,6 +402,24 @@ void sim_pull_abandon(struct sim_rank *k, struct kvs_sender *s);
 bool sim_pull_reads(const struct sim *w, uint64_t generation);
 void sim_pull_free(struct sim *w);
 
+/* sim_cache.c */
+/* Hashes of the whole blocks of an attempt, into @v. Return: how many. */
+uint32_t sim_hashes(const struct sim_attempt *a, uint8_t (*v)[16]);
+void sim_cache_begin(struct sim *w);
+/* An engine's turn, and its end. */
+void sim_queries_look(struct sim_engine *g);
+void sim_queries_drop(struct sim_engine *g);
+/* At the end: let all go that is kept. */
+void sim_cache_end(struct sim *w);
+
+/* sim_retract.c */
+void sim_away_init(struct sim_attempt *a);
+/* It is DONE: does it go on? Then its pages stay its own. */
+bool sim_away_begin(struct sim_attempt *a);
+/* An engine's turn, and its end. */
+void sim_away_look(struct sim_attempt *a);
+void sim_away_drop(struct sim_attempt *a);
+
 /* sim_bytes.c: what each byte of an attempt must be. */
 void sim_bytes(unsigned char *p, uint64_t len, unsigned int attempt,
 	       unsigned int rank, unsigned int kind, unsigned int layer,
@@ -336,10 +428,18 @@ void sim_bytes(unsigned char *p, uint64_t len, unsigned int attempt,
 int64_t sim_bytes_differ(const unsigned char *p, uint64_t len,
 			 unsigned int attempt, unsigned int rank,
 			 unsigned int kind, unsigned int layer, uint32_t item);
+/* The same of item @item of buffer @b of @a: a page or, with a state buffer,
+ * one of its items. */
+void sim_item(const struct sim_attempt *a, uint32_t b, uint32_t item,
+	      unsigned char *p);
+int64_t sim_item_differ(const struct sim_attempt *a, uint32_t b, uint32_t item,
+			const unsigned char *p);
 
 /* sim_check.c */
 void sim_check_step(struct sim *w);
 void sim_check_done(struct sim_attempt *a);
+/* All bytes of it on the device. */
+void sim_check_device(struct sim_attempt *a, const char *rule);
 void sim_check_end(struct sim *w);
 void sim_check_aux(struct sim_attempt *a, uint32_t rank, const void *p,
 		   uint32_t len);
@@ -355,6 +455,13 @@ extern struct sim *sim_now;
 	ret __wrap_##name(__VA_ARGS__)
 
 struct kvs_room *sim_room_of(struct kvs_worker *w, uint64_t generation);
+/* An event of a room, NULL: it is gone. */
+void sim_seen(const struct kvs_room *r, enum sim_event e);
+/* sim_watch_away.c: is it a retraction that the packet is about? Then seen. */
+bool sim_away_packet(struct kvs_worker *w, enum kvs_packet_type type,
+		     const struct kvs_packet_room *p);
+void sim_seen_away(const struct kvs_retraction *t, enum sim_away_event e);
+void sim_seen_aways(struct kvs_worker *w, enum sim_away_event e);
 /* sim_promise.c: of this generation and rank; find: NULL, not yet seen. */
 struct sim_record *sim_record_find(uint64_t generation, uint32_t rank);
 struct sim_record *sim_record_of(uint64_t generation, uint32_t rank);
@@ -400,6 +507,11 @@ void sim_note(struct sim *w, uint64_t room, const char *state, const char *fmt,
 static inline void sim_fault(struct sim *w, enum sim_fault f)
 {
 	w->cover->fault[f]++;
+}
+
+static inline void sim_kept(struct sim *w, enum sim_kept k)
+{
+	w->cover->kept[k]++;
 }
 
 #endif /* KVS_TOOLS_SIM_SIM_H */

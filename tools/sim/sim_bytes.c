@@ -45,3 +45,47 @@ int64_t sim_bytes_differ(const unsigned char *p, uint64_t len,
 	}
 	return -1;
 }
+
+/* Attempts are fewer. */
+#define PROMPT 256u
+
+static unsigned int owner_of(const struct sim_attempt *a, unsigned int layer)
+{
+	for (unsigned int r = 0; r < a->n_ranks; r++)
+		if (layer >= a->slice[r].first_layer &&
+		    layer - a->slice[r].first_layer < a->slice[r].n_layers)
+			return r;
+	return 0;
+}
+
+/* What attempts have in common is no rank's: they may be cut otherwise. */
+static void source_of(const struct sim_attempt *a,
+		      const struct kvs_layer_buffer *lb, uint32_t item,
+		      unsigned int *ret_attempt, unsigned int *ret_rank)
+{
+	bool common = !lb->items && item < a->shared;
+
+	*ret_attempt = common ? PROMPT + a->prompt : a->nr;
+	*ret_rank = common ? 0 : owner_of(a, lb->layer);
+}
+
+void sim_item(const struct sim_attempt *a, uint32_t b, uint32_t item,
+	      unsigned char *p)
+{
+	const struct kvs_layer_buffer *lb = &a->w->lb[b];
+	unsigned int attempt, rank;
+
+	source_of(a, lb, item, &attempt, &rank);
+	sim_bytes(p, lb->item_len, attempt, rank, lb->kind, lb->layer, item);
+}
+
+int64_t sim_item_differ(const struct sim_attempt *a, uint32_t b, uint32_t item,
+			const unsigned char *p)
+{
+	const struct kvs_layer_buffer *lb = &a->w->lb[b];
+	unsigned int attempt, rank;
+
+	source_of(a, lb, item, &attempt, &rank);
+	return sim_bytes_differ(p, lb->item_len, attempt, rank, lb->kind,
+				lb->layer, item);
+}

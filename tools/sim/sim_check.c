@@ -88,18 +88,125 @@ static void check_owner(struct sim *w, const struct kvs_room *r)
 					 .generation);
 }
 
+/* How long a retraction may stay in its state. Sums are few bytes. */
+static uint64_t away_bound(const struct sim *w, const struct kvs_retraction *t)
+{
+	switch (t->state) {
+	case KVS_RETRACT_SUMMING:
+	case KVS_RETRACT_KEEPING:
+	case KVS_RETRACT_VERIFYING:
+	case KVS_RETRACT_CHECKING:
+		return KVS_NSEC_PER_SEC;
+	case KVS_RETRACT_DRAINING:
+		return w->set.hold_timeout;
+	case KVS_RETRACT_PINNED:
+		return w->set.cache_pin_timeout;
+	case KVS_RETRACT_DONE:
+		return 0;
+	case KVS_RETRACT_LEAVING:
+	case KVS_RETRACT_RETRACTED:
+	case KVS_RETRACT_RESUMING:
+	case KVS_RETRACT_QUARANTINED:
+	case KVS_RETRACT_FREE:
+	case KVS_RETRACT_STATE_MAX:
+		break;
+	}
+	return KVS_TIME_NEVER;
+}
+
+static void check_retraction(struct sim *w, const struct kvs_retraction *t)
+{
+	uint64_t most = away_bound(w, t);
+
+	for (uint32_t i = 0; i < t->ext.n; i++)
+		if (w->offload_shadow[t->ext.v[i].off / SIM_GRANULE]
+			    .generation != t->generation)
+			sim_fail(w,
+				 "R1: an extent of retraction %llu is not its "
+				 "own",
+				 (unsigned long long)t->generation);
+	if (t->state == KVS_RETRACT_QUARANTINED && !t->copy.drain)
+		sim_fail(w, "R8: retraction %llu is quarantined for nobody",
+			 (unsigned long long)t->generation);
+	if (w->node_ran && most != KVS_TIME_NEVER &&
+	    sim_time(w) - t->since > most + SIM_MS)
+		sim_fail(w, "retraction %llu is stuck in state %s",
+			 (unsigned long long)t->generation,
+			 kvs_retract_state_name[t->state]);
+}
+
+/* The books of one pool against what was found in @sum. */
+static void check_books(struct sim *w, const struct kvs_pool *p,
+			const uint64_t *sum, uint64_t size)
+{
+	struct kvs_pool_account acc;
+	uint64_t used = 0;
+
+	kvs_pool_check(p);
+	kvs_pool_account(p, &acc);
+	for (unsigned int i = 1; i < KVS_EXTENT_STATE_MAX; i++) {
+		used += acc.bytes[i];
+		if (sum[i] != acc.bytes[i])
+			sim_fail(w,
+				 "the books of %s have %llu bytes %s, we %llu",
+				 kvs_pool_name(p),
+				 (unsigned long long)acc.bytes[i],
+				 kvs_extent_state_name[i],
+				 (unsigned long long)sum[i]);
+	}
+	if (used + acc.bytes[KVS_EXTENT_FREE] != size)
+		sim_fail(w, "the books of %s do not add up", kvs_pool_name(p));
+}
+
+static void check_offload(struct sim *w)
+{
+	uint64_t sum[KVS_EXTENT_STATE_MAX] = { 0 };
+	const struct kvs_retraction *t;
+	size_t pos = 0;
+
+	if (!w->node.offload_pool)
+		return;
+	while ((t = kvs_u64map_next(&w->node.worker->retracts.map, &pos))) {
+		if (t->ext.n)
+			sum[t->ext.v[0].state] += t->ext.bytes;
+		check_retraction(w, t);
+	}
+	check_books(w, w->node.offload_pool, sum, w->plan.offload);
+}
+
+/* What is kept: its extents are nobody's, and the index knows of all. */
+static uint64_t check_kept(struct sim *w)
+{
+	const struct kvs_cache *all = &w->node.worker->cache;
+	const struct kvs_cached *c;
+	struct kvs_cache_stats st;
+	uint64_t bytes = 0;
+
+	kvs_list_for_each_entry(c, &all->units, node) {
+		bytes += c->ext.bytes;
+		if (!w->shadow[c->ext.v[0].off / SIM_GRANULE].cached)
+			sim_fail(w, "R1: an extent that is kept belongs to "
+				    "somebody");
+	}
+	if (!all->ix)
+		return bytes;
+	kvs_index_check(all->ix);
+	kvs_cache_stats(w->node.worker, &st);
+	if (st.bytes != bytes)
+		sim_fail(w, "the index has %llu bytes, and %llu are kept",
+			 (unsigned long long)st.bytes,
+			 (unsigned long long)bytes);
+	return bytes;
+}
+
 void sim_check_step(struct sim *w)
 {
 	uint64_t sum[KVS_EXTENT_STATE_MAX] = { 0 };
-	struct kvs_pool_account acc;
 	const struct kvs_room *r;
-	uint64_t used = 0;
 	size_t pos = 0;
 
 	if (!w->daemon_up)
 		return;
-	kvs_pool_check(w->node.pool);
-	kvs_pool_account(w->node.pool, &acc);
 	while ((r = kvs_u64map_next(&w->node.worker->rooms, &pos))) {
 		int st = books_state(r);
 
@@ -109,57 +216,39 @@ void sim_check_step(struct sim *w)
 		if (w->node_ran)
 			check_stuck(w, r);
 		check_owner(w, r);
+		if (r->prefix && !r->prefix->verified &&
+		    r->state >= KVS_ROOM_READY && r->state < KVS_ROOM_DONE)
+			sim_fail(w,
+				 "R12: room %llx is READY before what it has "
+				 "in the cache was compared",
+				 (unsigned long long)r->id);
 	}
-	for (unsigned int i = 1; i < KVS_EXTENT_STATE_MAX; i++) {
-		used += acc.bytes[i];
-		if (sum[i] != acc.bytes[i])
-			sim_fail(w, "the books have %llu bytes %s, rooms %llu",
-				 (unsigned long long)acc.bytes[i],
-				 kvs_extent_state_name[i],
-				 (unsigned long long)sum[i]);
-	}
-	if (used + acc.bytes[KVS_EXTENT_FREE] != w->plan.pool)
-		sim_fail(w, "the books do not add up");
-}
-
-static unsigned int owner_of(const struct sim_attempt *a, unsigned int layer)
-{
-	for (unsigned int r = 0; r < a->n_ranks; r++)
-		if (layer >= a->slice[r].first_layer &&
-		    layer - a->slice[r].first_layer < a->slice[r].n_layers)
-			return r;
-	return 0;
+	sum[KVS_EXTENT_CACHED] += check_kept(w);
+	check_books(w, w->node.pool, sum, w->plan.pool);
+	check_offload(w);
 }
 
 static void check_item(struct sim_attempt *a, uint32_t b, uint32_t device_item,
-		       uint32_t item)
+		       uint32_t item, const char *rule)
 {
 	const struct kvs_layer_buffer *lb = &a->w->lb[b];
 	const unsigned char *p = (unsigned char *)a->eng->buffer[b] +
 				 (size_t)device_item * lb->item_len;
-	unsigned int rank = owner_of(a, lb->layer);
-	int64_t at;
+	int64_t at = sim_item_differ(a, b, item, p);
 
-	at = sim_bytes_differ(p, lb->item_len, a->nr, rank, lb->kind, lb->layer,
-			      item);
 	if (at >= 0)
 		sim_fail(a->w,
-			 "R9: attempt %u was committed with wrong bytes: rank "
-			 "%u, buffer %u (kind %u layer %u), item %u, byte %lld",
-			 a->nr, rank, b, lb->kind, lb->layer, item,
+			 "%s: attempt %u has wrong bytes on the device: buffer "
+			 "%u (kind %u layer %u), item %u, byte %lld",
+			 rule, a->nr, b, lb->kind, lb->layer, item,
 			 (long long)at);
 }
 
-void sim_check_done(struct sim_attempt *a)
+void sim_check_device(struct sim_attempt *a, const char *rule)
 {
 	struct sim *w = a->w;
 	uint32_t next = 0;
 
-	if (!a->committed || !a->dev_held) {
-		sim_fail(w, "attempt %u is DONE and was never committed",
-			 a->nr);
-		return;
-	}
 	for (uint32_t b = 0; b < w->layout.n_buffers; b++) {
 		uint32_t n = (uint32_t)kvs_buffer_items(&w->lb[b], a->pages);
 
@@ -167,10 +256,20 @@ void sim_check_done(struct sim_attempt *a)
 			check_item(a, b,
 				   w->lb[b].items ? a->dev_items[next + i]
 						  : a->dev_pages[i],
-				   i);
+				   i, rule);
 		if (w->lb[b].items)
 			next += n;
 	}
+}
+
+void sim_check_done(struct sim_attempt *a)
+{
+	if (!a->committed || !a->dev_held) {
+		sim_fail(a->w, "attempt %u is DONE and was never committed",
+			 a->nr);
+		return;
+	}
+	sim_check_device(a, "R9");
 	a->copied = true;
 }
 
@@ -216,6 +315,15 @@ void sim_check_end(struct sim *w)
 	}
 	if (!w->daemon_up)
 		return;
+	sim_cache_end(w);
+	if (w->node.offload_pool) {
+		kvs_pool_account(w->node.offload_pool, &acc);
+		if (acc.bytes[KVS_EXTENT_FREE] != w->plan.offload)
+			sim_fail(
+				w, "%llu bytes of those away never came back",
+				(unsigned long long)(w->plan.offload -
+						     acc.bytes[KVS_EXTENT_FREE]));
+	}
 	kvs_pool_account(w->node.pool, &acc);
 	if (acc.bytes[KVS_EXTENT_FREE] != w->plan.pool)
 		sim_fail(w, "%llu bytes never came back",

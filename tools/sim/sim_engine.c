@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kvstage/cache.h"
 #include "tools/sim/sim.h"
 
 #define SIM_NAP_MAX (20 * SIM_MS)
@@ -21,15 +22,10 @@ void sim_engine_wake(struct sim_engine *g, uint64_t within)
 
 /* ---- attempts ------------------------------------------------------------ */
 
-static void attempt_over(struct sim_attempt *a, enum sim_attempt_state st)
+void sim_pages_give(struct sim_attempt *a)
 {
 	struct sim_engine *g = a->eng;
 
-	a->state = st;
-	kvs_timer_cancel(&a->w->acts, &a->act);
-	if (!g)
-		return;
-	g->live--;
 	if (!a->dev_held)
 		return;
 	a->dev_held = false;
@@ -39,12 +35,25 @@ static void attempt_over(struct sim_attempt *a, enum sim_attempt_state st)
 		g->free_pages[g->n_free++] = a->dev_items[i];
 }
 
+static void attempt_over(struct sim_attempt *a, enum sim_attempt_state st)
+{
+	struct sim_engine *g = a->eng;
+
+	a->state = st;
+	kvs_timer_cancel(&a->w->acts, &a->act);
+	if (!g)
+		return;
+	g->live--;
+	if (!a->away.phase)
+		sim_pages_give(a);
+}
+
 void sim_attempt_drop(struct sim_attempt *a)
 {
 	attempt_over(a, SIM_LOST);
 }
 
-static struct sim_engine *attempt_engine(struct sim *w)
+struct sim_engine *sim_engine_any(struct sim *w)
 {
 	struct sim_engine *best = NULL;
 	unsigned int n = 0;
@@ -62,7 +71,8 @@ static struct sim_engine *attempt_engine(struct sim *w)
 static void attempt_admit(struct sim_attempt *a)
 {
 	struct sim *w = a->w;
-	struct sim_engine *g = attempt_engine(w);
+	struct sim_engine *g = sim_engine_any(w);
+	uint8_t hashes[SIM_PAGES][16];
 	struct kvs_admit q = {
 		.size = sizeof(q),
 		.room = a->id,
@@ -76,8 +86,15 @@ static void attempt_admit(struct sim_attempt *a)
 	int ret = -EAGAIN;
 
 	/* The router does not give an id twice at a time. */
-	if (g && (!a->before || a->before->state >= SIM_ENDED ||
-		  a->before->aborted)) {
+	if (g && (!a->follows || a->follows->state >= SIM_ENDED) &&
+	    (!a->before || a->before->state >= SIM_ENDED ||
+	     a->before->aborted)) {
+		if (a->named) {
+			q.n_hashes = sim_hashes(a, hashes);
+			q.hashes = hashes;
+		}
+		if (a->use_cache)
+			q.flags |= KVS_ADMIT_CACHED;
 		if (a->nonce)
 			memset(q.nonce, (int)a->nr + 1, sizeof(q.nonce));
 		ret = kvs_engine_admit(g->e, &q, &a->h);
@@ -95,7 +112,7 @@ static void attempt_admit(struct sim_attempt *a)
 	sim_engine_wake(g, w->plan.gap);
 }
 
-static bool take_pages(struct sim_attempt *a)
+bool sim_pages_take(struct sim_attempt *a)
 {
 	struct sim_engine *g = a->eng;
 	struct sim *w = a->w;
@@ -131,7 +148,7 @@ static void attempt_commit(struct sim_attempt *a)
 	};
 	int ret = -EAGAIN;
 
-	if (take_pages(a)) {
+	if (sim_pages_take(a)) {
 		c.n_items = a->n_dev_items;
 		ret = kvs_engine_commit(g->e, &a->h, &c);
 		sim_note(a->w, a->id, "", "engine %u commits: %d", g->nr, ret);
@@ -207,6 +224,8 @@ static void attempt_ready(struct sim_attempt *a)
 	const void *p;
 	uint32_t len;
 
+	if (a->cached)
+		sim_kept(w, SIM_KEPT_READY);
 	for (uint32_t r = 0; r < a->n_ranks; r++)
 		if (!kvs_engine_aux(a->eng->e, &a->h, r, &p, &len))
 			sim_check_aux(a, r, p, len);
@@ -214,6 +233,29 @@ static void attempt_ready(struct sim_attempt *a)
 		sim_fault(w, SIM_FAULT_NO_COMMIT);
 	else
 		sim_act(w, &a->act, sim_between(w, 0, 4 * w->plan.gap));
+}
+
+/* So much of it need not be sent: its router waits for that. */
+static void attempt_cached(struct sim_attempt *a)
+{
+	struct sim *w = a->w;
+	uint64_t tokens;
+	int ret;
+
+	ret = kvs_engine_cached(a->eng->e, &a->h, &tokens);
+	if (ret == -EAGAIN)
+		return;
+	if (ret || tokens >= a->tokens || tokens % w->layout.page_size) {
+		sim_fail(w, "attempt %u: of %llu tokens %llu are cached: %d",
+			 a->nr, (unsigned long long)a->tokens,
+			 (unsigned long long)tokens, ret);
+		return;
+	}
+	a->cached_known = true;
+	a->cached = (uint32_t)(tokens / w->layout.page_size);
+	if (a->cached)
+		sim_note(w, a->id, "", "%u of %u pages are cached", a->cached,
+			 a->pages);
 }
 
 /* What a scheduler sees of the room at this moment. */
@@ -235,6 +277,8 @@ static void attempt_look(struct sim_attempt *a)
 	    a->h.generation != a->generation)
 		sim_fail(w, "attempt %u: generation changed", a->nr);
 	a->generation = a->h.generation;
+	if (a->use_cache && !a->cached_known)
+		attempt_cached(a);
 	if (st != a->seen) {
 		g->nap = w->plan.gap;
 		a->seen = st;
@@ -253,6 +297,8 @@ static void attempt_look(struct sim_attempt *a)
 	if (sim_chance(w, 0.3))
 		return;
 	ret = kvs_engine_release(g->e, &a->h);
+	if (!ret && st == KVS_STATUS_DONE && sim_away_begin(a))
+		sim_note(w, a->id, "", "attempt %u goes on", a->nr);
 	if (!ret)
 		attempt_over(a, SIM_ENDED);
 	else if (ret != -EBUSY)
@@ -261,14 +307,23 @@ static void attempt_look(struct sim_attempt *a)
 
 /* ---- the process --------------------------------------------------------- */
 
+static struct kvs_engine_opts engine_opts(const struct sim_engine *g)
+{
+	const struct sim *w = g->w;
+
+	return (struct kvs_engine_opts){
+		.size = sizeof(struct kvs_engine_opts),
+		.name = "engine",
+		.layout = &w->layout,
+		.node = -1,
+		.cache_space = g->keeps ? "model" : NULL,
+		.cache_block = w->plan.block_pages * w->layout.page_size,
+	};
+}
+
 static void engine_offer(struct sim_engine *g)
 {
-	struct kvs_engine_opts o = {
-		.size = sizeof(o),
-		.name = "engine",
-		.layout = &g->w->layout,
-		.node = -1,
-	};
+	struct kvs_engine_opts o = engine_opts(g);
 	struct kvs_packet_attach *p;
 	size_t len;
 
@@ -365,10 +420,14 @@ static void engine_stop(struct sim_engine *g, bool crash)
 
 	g->dead = true;
 	kvs_timer_cancel(&w->acts, &g->tick);
-	for (unsigned int i = 0; i < w->plan.n_attempts; i++)
-		if (w->attempt[i].eng == g &&
-		    w->attempt[i].state == SIM_ADMITTED)
+	for (unsigned int i = 0; i < w->plan.n_attempts; i++) {
+		if (w->attempt[i].eng != g)
+			continue;
+		if (w->attempt[i].state == SIM_ADMITTED)
 			sim_attempt_drop(&w->attempt[i]);
+		sim_away_drop(&w->attempt[i]);
+	}
+	sim_queries_drop(g);
 	if (crash)
 		sim_fault(w, forked ? SIM_FAULT_ENGINE_FORKED
 				    : SIM_FAULT_ENGINE_LATE_EXIT);
@@ -441,10 +500,14 @@ void sim_engine_turn(struct sim_engine *g)
 		return;
 	}
 	(void)kvs_engine_progress(g->e);
-	for (unsigned int i = 0; i < w->plan.n_attempts; i++)
-		if (w->attempt[i].eng == g &&
-		    w->attempt[i].state == SIM_ADMITTED)
+	for (unsigned int i = 0; i < w->plan.n_attempts; i++) {
+		if (w->attempt[i].eng != g)
+			continue;
+		if (w->attempt[i].state == SIM_ADMITTED)
 			attempt_look(&w->attempt[i]);
+		sim_away_look(&w->attempt[i]);
+	}
+	sim_queries_look(g);
 	if (g->leaving) {
 		engine_leave(g);
 		return;
@@ -480,12 +543,7 @@ static void engine_flush(struct kvs_timer *t)
 int sim_engine_begin(struct sim *w)
 {
 	struct sim_engine *g = &w->engine[w->n_engines];
-	struct kvs_engine_opts o = {
-		.size = sizeof(o),
-		.name = "engine",
-		.layout = &w->layout,
-		.node = -1,
-	};
+	struct kvs_engine_opts o;
 	char err[256];
 	int ret;
 
@@ -493,6 +551,8 @@ int sim_engine_begin(struct sim *w)
 	g->w = w;
 	g->nr = w->n_engines++;
 	g->nap = w->plan.gap;
+	g->keeps = w->plan.cache && sim_chance(w, 0.95);
+	o = engine_opts(g);
 	kvs_list_init(&g->to_daemon);
 	kvs_list_init(&g->to_engine);
 	kvs_timer_init(&g->tick, engine_tick);

@@ -83,6 +83,11 @@ static void plan_settings(struct sim *w)
 	s->open_timeout = 10 * KVS_NSEC_PER_SEC;
 	s->transfer_timeout = 10 * KVS_NSEC_PER_SEC;
 	s->claim_timeout = 10 * KVS_NSEC_PER_SEC;
+	/* books of a size that a schedule can fill */
+	s->cache_blocks = (uint32_t)one_of(w, 16, 256, 256);
+	s->cache_share = (uint32_t)one_of(w, 25, 90, 100);
+	snprintf(s->cache_policy, sizeof(s->cache_policy), "%s",
+		 sim_chance(w, 0.5) ? "lru" : "s3fifo");
 	if (clean) {
 		s->admission_queue = 64;
 		s->open_parked = 64;
@@ -147,6 +152,40 @@ static void plan_gpu(struct sim *w)
 	g->never = maybe(w, 0.06, 0.2);
 }
 
+static bool paged(const struct sim *w)
+{
+	for (uint32_t b = 0; b < w->layout.n_buffers; b++)
+		if (w->lb[b].items)
+			return false;
+	return true;
+}
+
+static void plan_hicache(struct sim *w)
+{
+	uint32_t pages = w->set.extent_tokens / w->layout.page_size;
+	struct sim_plan *p = &w->plan;
+
+	p->idle_sums = sim_chance(w, 0.5)   ? 0
+		       : sim_chance(w, 0.5) ? 0.98
+					    : kvs_rng_double(&w->rng) * 0.95;
+	p->cache = sim_chance(w, paged(w) ? 0.7 : 0.05);
+	p->away = sim_chance(w, 0.5);
+	p->block_pages = pages % 2 || sim_chance(w, 0.7) ? 1 : 2;
+	if (p->cache) {
+		p->n_attempts = (unsigned int)sim_between(w, 5, 10);
+		p->n_queries = (unsigned int)sim_between(w, 0, SIM_QUERIES);
+		p->n_flushes = (unsigned int)one_of(w, 0, 0, 3);
+	}
+	if (p->away)
+		p->offload = SIM_GRANULE *
+			     (p->clean ? SIM_POOL_MAX / SIM_GRANULE
+				       : one_of(w, sim_between(w, 1, 6), 16,
+						SIM_POOL_MAX / SIM_GRANULE));
+	/* asked for all the same: never */
+	if (p->away && !p->clean && sim_chance(w, 0.05))
+		p->offload = 0;
+}
+
 static void plan_slices(struct sim_attempt *a)
 {
 	struct sim *w = a->w;
@@ -177,6 +216,29 @@ static void plan_wrong(struct sim_send *s)
 	s->wrong_at = (unsigned int)sim_between(w, 0, 6);
 }
 
+/* What it has in common with others; and does it stay? */
+static void plan_prompt(struct sim_attempt *a)
+{
+	struct sim *w = a->w;
+
+	if (w->plan.away && sim_chance(w, 0.6))
+		a->away.rounds = (unsigned int)sim_between(w, 1, 3);
+	if (!w->plan.cache)
+		return;
+	a->prompt = (unsigned int)kvs_rng_below(&w->rng, SIM_PROMPTS);
+	a->shared = (uint32_t)sim_between(w, 0, a->pages);
+	if (sim_chance(w, 0.3))
+		a->shared = a->pages;
+	a->named = sim_chance(w, 0.9);
+	a->use_cache = sim_chance(w, 0.7);
+	/* the next turn of a conversation comes after the one before */
+	if (a->nr && sim_chance(w, 0.6)) {
+		a->follows = &w->attempt[kvs_rng_below(&w->rng, a->nr)];
+		if (sim_chance(w, 0.8))
+			a->prompt = a->follows->prompt;
+	}
+}
+
 static void plan_attempt(struct sim_attempt *a, unsigned int nr)
 {
 	struct sim *w = a->w;
@@ -205,6 +267,7 @@ static void plan_attempt(struct sim_attempt *a, unsigned int nr)
 		    kvs_rng_below(&w->rng, w->layout.page_size);
 	/* One byte is its own canary once in 256 times (kvs_canary_false_alarm):
 	 * where ranks write by themselves blocks are long enough. */
+	plan_prompt(a);
 	a->aux_len = sim_chance(w, 0.5)
 			     ? (uint32_t)sim_between(
 				       w, w->plan.one_sided ? 8 : 1, SIM_AUX)
@@ -249,6 +312,7 @@ void sim_plan(struct sim *w)
 		w->revoke_max =
 			3 * (p->net.latency_max + p->pause_max +
 			     (p->net.delay_max ? p->net.delay_max : SIM_MS));
+	plan_hicache(w);
 	p->pool = SIM_GRANULE * (p->clean ? SIM_POOL_MAX / SIM_GRANULE
 					  : sim_between(w, 6, 24));
 	p->daemon_ends = !p->clean && sim_chance(w, 0.06);

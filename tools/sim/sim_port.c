@@ -58,7 +58,12 @@ static int eng_map(struct kvs_engine *e, const struct kvs_packet_attached *p,
 	e->n_slots = p->n_slots;
 	e->pools[0].base = g->w->region.base;
 	e->pools[0].size = p->pools[0].size;
-	e->n_pools = 1;
+	e->n_pools = p->n_pools;
+	if (p->n_pools > 1) {
+		e->pools[1].base = g->w->offload.base;
+		e->pools[1].size = p->pools[1].size;
+		e->pools[1].writable = p->pools[1].writable;
+	}
 	return 0;
 }
 

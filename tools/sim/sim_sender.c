@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pipeline/layout.h"
 #include "tools/sim/sim.h"
 
 static unsigned char source_memory[SIM_RANKS][SIM_BUFFERS]
@@ -118,8 +119,16 @@ static void fill(struct sim_send *s, uint32_t b, uint32_t item, uint32_t nr)
 	struct sim_rank *k = s->k;
 	const struct kvs_layer_buffer *lb = &k->lb[b];
 
-	sim_bytes(k->base[b] + (size_t)item * lb->item_len, lb->item_len,
-		  s->a->nr, k->nr, lb->kind, lb->layer, nr);
+	/* its buffers have another order than the engines' */
+	sim_item(s->a,
+		 (uint32_t)kvs_layout_find(&s->w->layout, lb->kind, lb->layer),
+		 nr, k->base[b] + (size_t)item * lb->item_len);
+}
+
+/* Pages that it sends: all but what is cached. */
+static uint32_t pages_of(const struct sim_send *s)
+{
+	return s->a->pages - s->a->cached;
 }
 
 /* 0; -EBUSY: no source items left now. */
@@ -130,8 +139,8 @@ static int send_pages(struct sim_send *s)
 	struct sim_job *j;
 	int ret;
 
-	if (n > s->a->pages - s->next_page)
-		n = s->a->pages - s->next_page;
+	if (n > pages_of(s) - s->next_page)
+		n = pages_of(s) - s->next_page;
 	if (n > k->n_free)
 		n = k->n_free;
 	j = n ? job_new(k, UINT32_MAX, n) : NULL;
@@ -140,7 +149,8 @@ static int send_pages(struct sim_send *s)
 	for (uint32_t i = 0; i < n; i++)
 		for (uint32_t b = 0; b < k->layout.n_buffers; b++)
 			if (!k->lb[b].items && has_layer(s, k->lb[b].layer))
-				fill(s, b, j->items[i], s->next_page + i);
+				fill(s, b, j->items[i],
+				     s->a->cached + s->next_page + i);
 	ret = kvs_send_pages(s->r, s->next_page, j->items, n, j);
 	if (ret)
 		job_undo(k, j);
@@ -203,7 +213,7 @@ static bool next_state(struct sim_send *s)
 static int send_step(struct sim_send *s)
 {
 	bool pages = s->a->slice[s->k->nr].n_layers &&
-		     s->next_page < s->a->pages;
+		     s->next_page < pages_of(s);
 	bool state = next_state(s);
 	bool aux = s->a->aux_len && !s->aux_sent;
 	unsigned int left = (unsigned int)pages + state + aux;
@@ -214,7 +224,7 @@ static int send_step(struct sim_send *s)
 		return -ECANCELED;
 	}
 	if (left == 1 && s->wrong == SIM_WRONG_SHORT &&
-	    (!pages || s->a->pages - s->next_page <= 4)) {
+	    (!pages || pages_of(s) - s->next_page <= 4)) {
 		sim_fault(s->w, SIM_FAULT_SHORT);
 		left = 0;
 	}
@@ -265,7 +275,7 @@ static void send_open(struct sim_send *s)
 	struct sim_attempt *a = s->a;
 	struct sim *w = s->w;
 	unsigned char nonce[16];
-	uint64_t tokens = a->tokens;
+	uint64_t tokens = a->tokens - (uint64_t)a->cached * w->layout.page_size;
 	int ret = -EAGAIN;
 
 	if (s->wrong == SIM_WRONG_NO_OPEN) {
@@ -280,6 +290,7 @@ static void send_open(struct sim_send *s)
 	/* A router tells both sides at about the same time, and of a second
 	 * attempt when the first is known to have ended. */
 	if ((a->state != SIM_PLANNED || sim_chance(w, 0.1)) &&
+	    (!a->use_cache || a->cached_known || a->state >= SIM_ENDED) &&
 	    (!a->before || a->before->state >= SIM_ENDED ||
 	     a->before->aborted) &&
 	    k->s && k->s->agreed && !k->stopping)

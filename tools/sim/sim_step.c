@@ -243,7 +243,7 @@ static bool attempts_over(struct sim *w)
 
 		if (a->state == SIM_PLANNED && !hope)
 			sim_attempt_drop(a);
-		if (a->state < SIM_ENDED)
+		if (a->state < SIM_ENDED || a->away.phase)
 			return false;
 	}
 	return true;
@@ -267,7 +267,9 @@ static void heal(struct sim *w)
 
 static bool settled(struct sim *w)
 {
-	if (w->daemon_up && (w->node.worker->rooms.n || w->daemon_draining))
+	if (w->daemon_up &&
+	    (w->node.worker->rooms.n || w->node.worker->retracts.map.n ||
+	     kvs_cache_busy(w->node.worker) || w->daemon_draining))
 		return false;
 	for (unsigned int i = 0; i < w->plan.n_ranks; i++)
 		if (!sim_rank_idle(&w->rank[i]))

@@ -11,7 +11,7 @@
 
 struct sim *sim_now;
 
-static void seen(const struct kvs_room *r, enum sim_event e)
+void sim_seen(const struct kvs_room *r, enum sim_event e)
 {
 	unsigned int st = r ? r->state : SIM_STATE_GONE;
 
@@ -23,188 +23,6 @@ static void seen(const struct kvs_room *r, enum sim_event e)
 struct kvs_room *sim_room_of(struct kvs_worker *w, uint64_t generation)
 {
 	return generation ? kvs_u64map_get(&w->rooms, generation) : NULL;
-}
-
-/* ---- memory -------------------------------------------------------------- */
-
-static void own(struct kvs_room *r)
-{
-	struct sim *w = sim_now;
-
-	for (uint32_t i = 0; i < r->ext.n; i++) {
-		const struct kvs_extent *e = &r->ext.v[i];
-
-		for (uint64_t at = 0; at < e->len; at += SIM_GRANULE) {
-			struct sim_shadow *s =
-				&w->shadow[(e->off + at) / SIM_GRANULE];
-
-			if (s->generation)
-				sim_fail(w,
-					 "R1: memory of generation %llu was "
-					 "given to generation %llu",
-					 (unsigned long long)s->generation,
-					 (unsigned long long)r->generation);
-			s->generation = r->generation;
-		}
-	}
-}
-
-REAL(int, kvs_pool_alloc, struct kvs_pool *p, const uint64_t *lens, uint32_t n,
-     struct kvs_extents *ret);
-int __wrap_kvs_pool_alloc(struct kvs_pool *p, const uint64_t *lens, uint32_t n,
-			  struct kvs_extents *ret)
-{
-	struct kvs_room *r = kvs_container_of(ret, struct kvs_room, ext);
-	int res = __real_kvs_pool_alloc(p, lens, n, ret);
-	struct kvs_pool_account acc;
-
-	if (res) {
-		seen(r, SIM_EV_NO_MEMORY);
-		kvs_pool_account(p, &acc);
-		if (res == -E2BIG && !acc.bytes[KVS_EXTENT_QUARANTINED])
-			sim_fail(sim_now, "R11: a room exists that can never "
-					  "fit");
-		return res;
-	}
-	seen(r, SIM_EV_MEMORY);
-	own(r);
-	return 0;
-}
-
-REAL(void, kvs_room_take_back, struct kvs_room *r);
-void __wrap_kvs_room_take_back(struct kvs_room *r)
-{
-	if (r->opened || r->drain.was_granted)
-		sim_fail(sim_now,
-			 "R1: memory of generation %llu is taken back "
-			 "from under its ranks",
-			 (unsigned long long)r->generation);
-	seen(r, SIM_EV_LOAN);
-	__real_kvs_room_take_back(r);
-}
-
-static bool is_member(const struct kvs_room *r, uint32_t engine)
-{
-	for (uint32_t i = 0; i < r->n_members; i++)
-		if (r->members[i].engine->number == engine)
-			return true;
-	return false;
-}
-
-/* R13: of our own knowledge, and not the daemon's. */
-static void check_copies(const struct kvs_room *r)
-{
-	struct sim *w = sim_now;
-	const struct kvs_eng_room *x;
-
-	for (unsigned int i = 0; i < w->n_engines; i++) {
-		const struct sim_engine *g = &w->engine[i];
-
-		if (!g->e || !g->fe || !is_member(r, g->fe->number))
-			continue;
-		kvs_list_for_each_entry(x, &g->e->active, node)
-			if (x->phase == KVS_ENG_PHASE_COPYING &&
-			    x->ready_generation == r->generation &&
-			    kvs_device_query(g->dev, &x->copy) == -EINPROGRESS)
-				sim_fail(w,
-					 "R13: memory of generation %llu is "
-					 "released while it is copied",
-					 (unsigned long long)r->generation);
-	}
-}
-
-/* R3: of our own records. */
-static void check_acks(const struct kvs_room *r)
-{
-	for (uint32_t i = 0; i < r->n_ranks; i++) {
-		const struct sim_record *had =
-			sim_record_find(r->generation, i);
-
-		if (r->ranks[i].party.acked && (!had || !had->acked))
-			sim_fail(sim_now,
-				 "R3: generation %llu counts an "
-				 "acknowledgement of rank %u, who gave none",
-				 (unsigned long long)r->generation, i);
-	}
-}
-
-/* Nobody may be left who can reach it. */
-static void check_release(const struct kvs_room *r)
-{
-	struct sim *w = sim_now;
-
-	if (!kvs_list_empty(&r->drain.parties))
-		sim_fail(w,
-			 "R1: memory of generation %llu is released with "
-			 "%u parties alive",
-			 (unsigned long long)r->generation, r->drain.live);
-	check_copies(r);
-	check_acks(r);
-	if (sim_pull_reads(w, r->generation))
-		sim_fail(w,
-			 "R1: memory of generation %llu is released while "
-			 "it is read into",
-			 (unsigned long long)r->generation);
-	if (!kvs_list_empty(&r->receives))
-		sim_fail(w,
-			 "R1: memory of generation %llu is released while "
-			 "it is received into",
-			 (unsigned long long)r->generation);
-}
-
-REAL(void, kvs_pool_release, struct kvs_extents *x, const struct kvs_drain *d);
-void __wrap_kvs_pool_release(struct kvs_extents *x, const struct kvs_drain *d)
-{
-	struct kvs_room *r = kvs_container_of(x, struct kvs_room, ext);
-	struct sim *w = sim_now;
-
-	if (w->daemon_up) {
-		check_release(r);
-		sim_note(w, r->id, sim_state_name(r->state),
-			 "%llu bytes are released",
-			 (unsigned long long)x->bytes);
-	}
-	for (size_t i = 0; i < KVS_ARRAY_SIZE(w->shadow); i++)
-		if (w->shadow[i].generation == r->generation)
-			w->shadow[i].generation = 0;
-	__real_kvs_pool_release(x, d);
-}
-
-/* A piece is about to be written; into memory of the pool only of the room
- * that it was meant for. */
-void sim_placed(void *arg, const struct kvs_loop_placed *p)
-{
-	static struct kvs_wire_scratch scratch;
-	struct sim *w = arg;
-	uint64_t off = (uint64_t)((unsigned char *)p->addr -
-				  (unsigned char *)w->region.base);
-	uint64_t meant = 0, owner;
-	const char *reason;
-	struct kvs_msg m;
-
-	if (off >= w->region.size || !w->daemon_up)
-		return;
-	if (p->frame &&
-	    !kvs_wire_decode(p->frame, kvs_get32(p->frame->len), &scratch, &m,
-			     &reason) &&
-	    m.type == KVS_WIRE_CHUNK)
-		meant = m.chunk.generation;
-	/* the latest first: it is one of those, as a rule */
-	for (uint32_t i = 0; p->remote && i < w->n_keys && i < SIM_KEYS; i++) {
-		const struct sim_key *k =
-			&w->key[(w->n_keys - 1 - i) % SIM_KEYS];
-
-		if (k->rkey != p->remote->rkey)
-			continue;
-		meant = k->generation;
-		break;
-	}
-	owner = w->shadow[off / SIM_GRANULE].generation;
-	if (!owner || owner != meant)
-		sim_fail(w,
-			 "R1: bytes of generation %llu land in memory of "
-			 "generation %llu",
-			 (unsigned long long)meant, (unsigned long long)owner);
 }
 
 void sim_crashed(void *arg, struct kvs_transport *t)
@@ -227,7 +45,7 @@ REAL(void, kvs_worker_open, struct kvs_worker *w, uint64_t session,
 void __wrap_kvs_worker_open(struct kvs_worker *w, uint64_t session,
 			    uint64_t generation, const struct kvs_msg_open *m)
 {
-	seen(sim_room_of(w, generation), SIM_EV_OPEN);
+	sim_seen(sim_room_of(w, generation), SIM_EV_OPEN);
 	__real_kvs_worker_open(w, session, generation, m);
 }
 
@@ -270,19 +88,20 @@ static void seen_message(struct kvs_worker *w, const struct kvs_msg *m)
 {
 	switch (m->type) {
 	case KVS_WIRE_LAST:
-		seen(sim_room_of(w, m->last.generation), SIM_EV_LAST);
+		sim_seen(sim_room_of(w, m->last.generation), SIM_EV_LAST);
 		break;
 	case KVS_WIRE_ABORT:
-		seen(sim_room_of(w, m->abort.generation), SIM_EV_SENDER_ABORT);
+		sim_seen(sim_room_of(w, m->abort.generation),
+			 SIM_EV_SENDER_ABORT);
 		break;
 	case KVS_WIRE_ABORT_ACK:
-		seen(sim_room_of(w, m->abort.generation), SIM_EV_ACK);
+		sim_seen(sim_room_of(w, m->abort.generation), SIM_EV_ACK);
 		break;
 	case KVS_WIRE_ABORT_NAK:
-		seen(sim_room_of(w, m->abort.generation), SIM_EV_NAK);
+		sim_seen(sim_room_of(w, m->abort.generation), SIM_EV_NAK);
 		break;
 	case KVS_WIRE_REFUSE:
-		seen(sim_room_of(w, m->refuse.generation), SIM_EV_REFUSE);
+		sim_seen(sim_room_of(w, m->refuse.generation), SIM_EV_REFUSE);
 		break;
 	case KVS_WIRE_HELLO:
 	case KVS_WIRE_LAYOUT:
@@ -345,7 +164,7 @@ static void seen_session(struct kvs_worker *w, uint64_t id, enum sim_event e)
 	if (!s)
 		return;
 	kvs_list_for_each_entry(k, &s->ranks, session_node)
-		seen(k->room, e);
+		sim_seen(k->room, e);
 }
 
 static unsigned int session_rooms(struct kvs_worker *w, uint64_t id,
@@ -430,7 +249,7 @@ int __wrap_kvs_worker_receive_begin(struct kvs_worker *w, uint64_t session,
 {
 	int ret;
 
-	seen(sim_room_of(w, m->generation), SIM_EV_CHUNK);
+	sim_seen(sim_room_of(w, m->generation), SIM_EV_CHUNK);
 	ret = __real_kvs_worker_receive_begin(w, session, m, rx, ret_addr,
 					      ret_reason);
 	if (ret && !sim_now->plan.net.lie)
@@ -446,7 +265,7 @@ void __wrap_kvs_worker_receive_end(struct kvs_worker *w, struct kvs_receive *rx,
 {
 	const struct kvs_room *r = rx->room;
 
-	seen(r, status ? SIM_EV_CHUNK_BROKEN : SIM_EV_CHUNK_END);
+	sim_seen(r, status ? SIM_EV_CHUNK_BROKEN : SIM_EV_CHUNK_END);
 	__real_kvs_worker_receive_end(w, rx, status, got);
 	if (r && (status || got != rx->len) && !r->failed)
 		sim_fail(sim_now, "R7: a chunk that broke off did not end its "
@@ -460,7 +279,7 @@ int __wrap_kvs_worker_written(struct kvs_worker *w, uint64_t session,
 			      uint64_t conn, const struct kvs_msg_chunk *m,
 			      enum kvs_proto_error *ret_reason)
 {
-	seen(sim_room_of(w, m->generation), SIM_EV_WRITTEN);
+	sim_seen(sim_room_of(w, m->generation), SIM_EV_WRITTEN);
 	return __real_kvs_worker_written(w, session, conn, m, ret_reason);
 }
 
@@ -474,7 +293,7 @@ void __wrap_kvs_worker_grant_opened(struct kvs_worker *w,
 				    const struct kvs_grant_key *keys,
 				    uint32_t n_keys)
 {
-	seen(k->room, status ? SIM_EV_GRANT_NONE : SIM_EV_GRANT_OPEN);
+	sim_seen(k->room, status ? SIM_EV_GRANT_NONE : SIM_EV_GRANT_OPEN);
 	__real_kvs_worker_grant_opened(w, k, status, keys, n_keys);
 }
 
@@ -484,9 +303,9 @@ void __wrap_kvs_worker_grant_closed(struct kvs_worker *w,
 				    struct kvs_room_rank *k, int status,
 				    bool torn_down)
 {
-	seen(k->room, status	  ? SIM_EV_GRANT_DOUBT
-		      : torn_down ? SIM_EV_GRANT_TORN
-				  : SIM_EV_GRANT_CLOSED);
+	sim_seen(k->room, status      ? SIM_EV_GRANT_DOUBT
+			  : torn_down ? SIM_EV_GRANT_TORN
+				      : SIM_EV_GRANT_CLOSED);
 	__real_kvs_worker_grant_closed(w, k, status, torn_down);
 }
 
@@ -529,9 +348,13 @@ void __wrap_kvs_worker_packet(struct kvs_worker *w, uint32_t engine,
 			      const struct kvs_packet_room *p)
 {
 	enum sim_event e = packet_event(type, p->err);
+	const struct kvs_room *r = sim_room_of(w, p->generation);
 
-	if (e != SIM_EV_MAX)
-		seen(sim_room_of(w, p->generation), e);
+	if (!sim_away_packet(w, type, p) && e != SIM_EV_MAX) {
+		sim_seen(r, e);
+		if (e == SIM_EV_ENGINE_ABORT && r && r->prefix)
+			sim_seen(r, SIM_EV_PREFIX_ABORT);
+	}
 	__real_kvs_worker_packet(w, engine, type, p);
 }
 
@@ -542,13 +365,17 @@ void __wrap_kvs_worker_engine_lost(struct kvs_worker *w, uint32_t number,
 {
 	const struct kvs_worker_engine *e;
 	const struct kvs_room_member *m;
+	const struct kvs_retraction *t;
 
 	kvs_list_for_each_entry(e, &w->engines, node) {
 		if (e->number != number)
 			continue;
 		kvs_list_for_each_entry(m, &e->rooms, engine_node)
-			seen(m->room,
-			     proof ? SIM_EV_ENGINE_EXIT : SIM_EV_ENGINE_LOST);
+			sim_seen(m->room, proof ? SIM_EV_ENGINE_EXIT
+						: SIM_EV_ENGINE_LOST);
+		kvs_list_for_each_entry(t, &e->retractions, engine_node)
+			sim_seen_away(t, proof ? SIM_AWAY_EV_ENGINE_EXIT
+					       : SIM_AWAY_EV_ENGINE_LOST);
 	}
 	__real_kvs_worker_engine_lost(w, number, proof);
 }
@@ -561,13 +388,14 @@ static void seen_all(struct kvs_worker *w, enum sim_event e)
 	size_t pos = 0;
 
 	while ((r = kvs_u64map_next(&w->rooms, &pos)))
-		seen(r, e);
+		sim_seen(r, e);
 }
 
 REAL(void, kvs_worker_shutdown, struct kvs_worker *w);
 void __wrap_kvs_worker_shutdown(struct kvs_worker *w)
 {
 	seen_all(w, SIM_EV_SHUTDOWN);
+	sim_seen_aways(w, SIM_AWAY_EV_SHUTDOWN);
 	__real_kvs_worker_shutdown(w);
 }
 
@@ -575,6 +403,7 @@ REAL(void, kvs_worker_abandon, struct kvs_worker *w);
 void __wrap_kvs_worker_abandon(struct kvs_worker *w)
 {
 	seen_all(w, SIM_EV_END);
+	sim_seen_aways(w, SIM_AWAY_EV_END);
 	__real_kvs_worker_abandon(w);
 }
 
@@ -606,7 +435,9 @@ REAL(unsigned int, kvs_timerq_run, struct kvs_timerq *q, uint64_t now);
 unsigned int __wrap_kvs_timerq_run(struct kvs_timerq *q, uint64_t now)
 {
 	struct kvs_worker *w = sim_now->daemon_up ? sim_now->node.worker : NULL;
+	const struct kvs_retraction *t;
 	const struct kvs_room *r;
+	unsigned int n;
 	size_t pos = 0;
 
 	if (w && q == &w->timers && kvs_timerq_next(q) <= now) {
@@ -616,12 +447,22 @@ unsigned int __wrap_kvs_timerq_run(struct kvs_timerq *q, uint64_t now)
 					  "completions");
 		while ((r = kvs_u64map_next(&w->rooms, &pos))) {
 			if (due(&r->deadline, now)) {
-				seen(r, SIM_EV_DEADLINE);
+				sim_seen(r, SIM_EV_DEADLINE);
 				check_deadline(r, now);
 			}
 			if (due(&r->drain.hold, now))
-				seen(r, SIM_EV_HOLD);
+				sim_seen(r, SIM_EV_HOLD);
 		}
+		pos = 0;
+		while ((t = kvs_u64map_next(&w->retracts.map, &pos)))
+			if (due(&t->drain.hold, now))
+				sim_seen_away(t, SIM_AWAY_EV_HOLD);
 	}
-	return __real_kvs_timerq_run(q, now);
+	n = __real_kvs_timerq_run(q, now);
+	pos = 0;
+	while (w && q == &w->timers && (r = kvs_u64map_next(&w->rooms, &pos)))
+		sim_now->cover->quarantined +=
+			n && r->state == KVS_ROOM_QUARANTINED &&
+			r->since == now;
+	return n;
 }

@@ -10,6 +10,7 @@
 #include "tools/sim/sim.h"
 
 static _Alignas(4096) unsigned char pool_memory[SIM_POOL_MAX];
+static _Alignas(4096) unsigned char offload_memory[SIM_POOL_MAX];
 
 static int draw_ids(void *arg, void *buf, size_t len)
 {
@@ -129,6 +130,16 @@ static int daemon_begin(struct sim *w)
 		return ret;
 	memset(n, 0, sizeof(*n));
 	n->region = &w->region;
+	w->offload = (struct kvs_region){
+		.base = offload_memory,
+		.size = w->plan.offload,
+		.page_size = 4096,
+		.fd = -1,
+	};
+	if (w->plan.offload) {
+		n->offload = &w->offload;
+		n->offload_index = 1;
+	}
 	n->up = &kvs_front_up;
 	n->up_arg = &w->front;
 	ret = kvs_node_init(n, &w->set, &w->clock.clk, w->node_t, o.secret, err,
@@ -175,9 +186,12 @@ int sim_world_open(struct sim *w)
 	}
 	for (unsigned int i = 0; i < w->plan.n_attempts; i++) {
 		sim_attempt_init(&w->attempt[i]);
+		sim_away_init(&w->attempt[i]);
 		for (unsigned int r = 0; r < w->plan.n_ranks; r++)
 			sim_send_init(&w->attempt[i].send[r]);
 	}
+	if (w->plan.cache)
+		sim_cache_begin(w);
 	return ret;
 }
 
@@ -191,6 +205,7 @@ void sim_daemon_end(struct sim *w)
 	kvs_front_stop(&w->front);
 	kvs_front_fini(&w->front);
 	memset(w->shadow, 0, sizeof(w->shadow));
+	memset(w->offload_shadow, 0, sizeof(w->offload_shadow));
 	kvs_timer_cancel(&w->acts, &w->daemon_act);
 }
 
