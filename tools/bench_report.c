@@ -52,9 +52,32 @@ const char *report_plot_title(unsigned int i)
 	return plots[i].title;
 }
 
+static double compared(const struct report_line *l)
+{
+	return json_number_value(json_object_get(l->json, "compared"));
+}
+
 bool report_has_plot(const struct report *r, unsigned int i)
 {
-	return i != REPORT_PLOTS - 1 || r->n_aborts > 1;
+	for (size_t k = 0; k < r->n; k++) {
+		const struct report_line *l = &r->line[k];
+
+		if (i == REPORT_PLOTS - 1) {
+			if (r->n_aborts > 1 && compared(l) > 0)
+				return true;
+		} else if (l->abort == r->abort) {
+			if (i ? l->n_samples : l->n_compared)
+				return true;
+		}
+	}
+	return false;
+}
+
+void report_file(const struct report_line *l, const char *what, char *buf,
+		 size_t len)
+{
+	snprintf(buf, len, "%s-%s-%.4f.tsv", what, styles[l->style].mode,
+		 l->abort);
 }
 
 /* What is used of a line. */
@@ -167,16 +190,19 @@ static int load(struct report *r)
 	}
 	(void)fclose(f);
 	free(text);
+	for (size_t i = 0; i < r->n && !ret; i++)
+		ret = report_tables(r, &r->line[i]);
 	return ret;
 }
 
 static int report(struct report *r)
 {
-	int ret = load(r);
+	int ret;
 
-	if (!ret)
-		ret = report_plots(r);
-	if (ret == -ENOENT && r->n) {
+	if (load(r))
+		return EXIT_FAILURE;
+	ret = report_plots(r);
+	if (ret == -ENOENT) {
 		fprintf(stderr, "report: no gnuplot here: install it "
 				"(Debian: gnuplot-nox)\n");
 		return EXIT_SKIP;

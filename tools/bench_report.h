@@ -2,9 +2,9 @@
 /*
  * DOC: report of kvstage-bench ttft
  *
- * From a folder that --out wrote: four plots by gnuplot, and one HTML page
- * that has them in it and needs nothing else. What the folder says is checked:
- * it may have been edited.
+ * From a folder that --out wrote: up to four plots by gnuplot, and one HTML page
+ * that has them in it and needs nothing else. What the folder says is checked
+ * before anything is drawn: it may have been edited, or be half of one.
  */
 #ifndef KVS_TOOLS_BENCH_REPORT_H
 #define KVS_TOOLS_BENCH_REPORT_H
@@ -21,6 +21,13 @@ struct report_line {
 	json_t *json;
 	unsigned int style; /* of its mode, see report_style() */
 	double abort;
+	/* of its tables, see report_tables() */
+	size_t n_requests; /* completed */
+	size_t n_compared; /* the times to the first token are of these */
+	double ttft_min, ttft_max; /* s */
+	size_t n_samples;
+	double held_device, held_host; /* bytes, at most */
+	double queue; /* requests, at most */
 };
 
 struct report {
@@ -42,9 +49,15 @@ struct report_style {
 const struct report_style *report_style(unsigned int i);
 const char *report_plot(unsigned int i); /* file name without ".png" */
 const char *report_plot_title(unsigned int i);
-/* The abort plot needs several fractions. */
+/* Is there something to draw? The abort plot needs several fractions. */
 bool report_has_plot(const struct report *r, unsigned int i);
 
+/* Name of a table of the line. */
+void report_file(const struct report_line *l, const char *what, char *buf,
+		 size_t len);
+
+/* bench_report_data.c: look through both tables. 0, or -errno and said. */
+int report_tables(const struct report *r, struct report_line *l);
 /* bench_report_plot.c: 0; -ENOENT no gnuplot here; other: it failed. */
 int report_plots(const struct report *r);
 /* bench_report_html.c */

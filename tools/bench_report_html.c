@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tools/bench_report.h"
+#include "tools/table.h"
 
 static const char head[] =
 	"<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n"
@@ -96,44 +97,79 @@ static void settings(FILE *f, const json_t *v)
 	fprintf(f, " clock, seed %.0f.</p>\n", number(v, "seed"));
 }
 
-static void row(FILE *f, const struct report_line *l)
+static void cell_gb(FILE *f, double bytes)
+{
+	char buf[KVS_GB_BUF];
+
+	fprintf(f, "<td>%s</td>", kvs_format_gb(bytes, buf));
+}
+
+static bool on_real_clock(const struct report *r)
+{
+	return !strcmp(
+		json_string_value(json_object_get(r->line[0].json, "clock")),
+		"real");
+}
+
+static void row(FILE *f, const struct report_line *l, bool real)
 {
 	const json_t *v = l->json;
 	const json_t *ratio = json_object_get(v, "p99_ttft_ratio_to_ideal");
+	/* one that stages nothing has none */
+	bool pool = number(v, "host_pool_bytes") > 0;
 
-	fprintf(f, "<tr><td>%s</td><td>%.0f %%</td><td>%.1f</td>",
-		report_style(l->style)->title, l->abort * 100,
-		number(v, "host_pool_bytes") / 1e9);
+	fprintf(f, "<tr><td>%s</td><td>%.4g %%</td>",
+		report_style(l->style)->title, l->abort * 100);
+	if (pool)
+		cell_gb(f, number(v, "host_pool_bytes"));
+	else
+		fprintf(f, "<td>none</td>");
 	fprintf(f, "<td>%.0f</td><td>%.0f</td><td>%.0f</td>",
 		number(v, "completed"), number(v, "aborted"),
 		number(v, "failed") + number(v, "unfinished"));
-	fprintf(f, "<td>%.3f</td><td>%.3f</td><td>%.3f</td>",
-		number(v, "median_ttft_ms") / 1e3,
-		number(v, "p90_ttft_ms") / 1e3, number(v, "p99_ttft_ms") / 1e3);
-	if (json_is_number(ratio))
+	if (number(v, "compared") > 0)
+		fprintf(f, "<td>%.3f</td><td>%.3f</td><td>%.3f</td>",
+			number(v, "median_ttft_ms") / 1e3,
+			number(v, "p90_ttft_ms") / 1e3,
+			number(v, "p99_ttft_ms") / 1e3);
+	else
+		fprintf(f, "<td></td><td></td><td></td>");
+	if (json_is_number(ratio) && number(v, "compared") > 0)
 		fprintf(f, "<td>%.3f</td>", json_number_value(ratio));
 	else
 		fprintf(f, "<td></td>");
-	fprintf(f,
-		"<td>%.3f</td><td>%.1f</td><td>%.1f</td><td>%.1f</td></tr>\n",
-		number(v, "p99_admission_wait_ms") / 1e3,
-		number(v, "peak_held_device_bytes") / 1e9,
-		number(v, "peak_held_host_bytes") / 1e9,
-		number(v, "host_pool_high_water_bytes") / 1e9);
+	fprintf(f, "<td>%.3f</td>", number(v, "p99_admission_wait_ms") / 1e3);
+	cell_gb(f, number(v, "peak_held_device_bytes"));
+	cell_gb(f, number(v, "peak_held_host_bytes"));
+	if (pool)
+		cell_gb(f, number(v, "host_pool_high_water_bytes"));
+	else
+		fprintf(f, "<td></td>");
+	if (real) {
+		cell_gb(f, number(v, "bytes_compared"));
+		fprintf(f, "<td>%.0f</td>", number(v, "byte_mismatches"));
+	}
+	fprintf(f, "</tr>\n");
 }
 
 static void table(FILE *f, const struct report *r)
 {
-	fprintf(f, "<div class=\"wide\"><table>\n<tr><th>mode</th>"
-		   "<th>given up</th><th>host pool, GB</th><th>completed</th>"
-		   "<th>given up</th><th>failed</th><th>TTFT p50, s</th>"
-		   "<th>p90, s</th><th>p99, s</th><th>p99 / ideal</th>"
-		   "<th>wait for memory p99, s</th>"
-		   "<th>most held on device, GB</th>"
-		   "<th>most held in host, GB</th>"
-		   "<th>most of the host pool used, GB</th></tr>\n");
+	bool real = on_real_clock(r);
+
+	fprintf(f,
+		"<div class=\"wide\"><table>\n<tr><th>mode</th>"
+		"<th>share to give up</th><th>host pool, GB</th>"
+		"<th>completed</th><th>given up</th><th>failed</th>"
+		"<th>TTFT p50, s</th>"
+		"<th>p90, s</th><th>p99, s</th><th>p99 / ideal</th>"
+		"<th>wait for memory p99, s</th>"
+		"<th>most held on device, GB</th>"
+		"<th>most held in host, GB</th>"
+		"<th>most of the host pool used, GB</th>%s</tr>\n",
+		real ? "<th>bytes compared, GB</th><th>bytes that differ</th>"
+		     : "");
 	for (size_t i = 0; i < r->n; i++)
-		row(f, &r->line[i]);
+		row(f, &r->line[i], real);
 	fprintf(f, "</table></div>\n");
 }
 
@@ -199,14 +235,25 @@ int report_html(const struct report *r)
 			"the requests are given up, but for the last "
 			"plot.</p>\n",
 			r->abort * 100);
-	for (unsigned int i = 0; i < REPORT_PLOTS && !ret; i++)
+	for (unsigned int i = 0; i < REPORT_PLOTS && !ret; i++) {
 		if (report_has_plot(r, i))
 			ret = picture(f, r, i);
+		else if (i < REPORT_PLOTS - 1)
+			fprintf(f,
+				"<h2>%s</h2>\n<p>There is nothing to draw: "
+				"%s.</p>\n",
+				report_plot_title(i),
+				i ? "the runs were over within half a second"
+				  : "no request was completed in each of the "
+				    "runs");
+	}
 	if (r->n_aborts == 1)
 		fprintf(f, "<p>There is one share of requests that are given "
 			   "up, so there is no plot against it; run with "
 			   "<code>--abort 0,0.1,0.2,0.3</code> for one.</p>\n");
 	fprintf(f, "</body>\n</html>\n");
+	if (ferror(f) && !ret)
+		ret = -EIO;
 	if (fclose(f) && !ret)
 		ret = -errno;
 	if (ret)

@@ -14,22 +14,6 @@
 	"set key above center horizontal Left reverse spacing 1.3 width 2 " \
 	"maxrows 2 noenhanced\n"
 
-/* In legends of what is drawn over time, the mode's file. */
-static void file_name(const struct report_line *l, const char *what, char *buf,
-		      size_t len)
-{
-	snprintf(buf, len, "%s-%s-%.4f.tsv", what, report_style(l->style)->mode,
-		 l->abort);
-}
-
-static bool has_file(const struct report *r, const char *name)
-{
-	char path[4096];
-
-	snprintf(path, sizeof(path), "%s/%s", r->dir, name);
-	return !access(path, R_OK);
-}
-
 static void page(FILE *g, unsigned int plot, unsigned int height)
 {
 	fprintf(g,
@@ -44,10 +28,19 @@ static void page(FILE *g, unsigned int plot, unsigned int height)
 		height, report_plot(plot), report_plot_title(plot));
 }
 
-/* Each mode's curve, those of half pools only if wanted; @using of its file.
- * In the order of the styles. */
-static void curves(FILE *g, const struct report *r, const char *what,
-		   const char *using, const char *with, bool half)
+enum table { REQUESTS, SAMPLES };
+
+/* Is the line drawn, and something of it there? */
+static bool drawn(const struct report *r, const struct report_line *l,
+		  enum table t)
+{
+	return l->abort == r->abort &&
+	       (t == REQUESTS ? l->n_compared : l->n_samples);
+}
+
+/* Each mode's curve; @using of its table. In the order of the styles. */
+static void curves(FILE *g, const struct report *r, enum table t,
+		   const char *using, const char *with)
 {
 	const char *sep = "plot ";
 	char name[128];
@@ -56,12 +49,10 @@ static void curves(FILE *g, const struct report *r, const char *what,
 		for (size_t i = 0; i < r->n; i++) {
 			const struct report_line *l = &r->line[i];
 
-			if (l->style != s || l->abort != r->abort ||
-			    (!half && strstr(report_style(s)->mode, "-half")))
+			if (l->style != s || !drawn(r, l, t))
 				continue;
-			file_name(l, what, name, sizeof(name));
-			if (!has_file(r, name))
-				continue;
+			report_file(l, t == REQUESTS ? "requests" : "samples",
+				    name, sizeof(name));
 			fprintf(g, "%s'%s' using %s %s %s title '%s'", sep,
 				name, using, with, report_style(s)->line,
 				report_style(s)->title);
@@ -71,8 +62,33 @@ static void curves(FILE *g, const struct report *r, const char *what,
 	fprintf(g, "\n");
 }
 
+/* A range that is as good as none is for gnuplot to complain of. */
+static void from_zero(FILE *g, double most)
+{
+	fprintf(g, "set yrange [0:%s]\n", most > 0 ? "*" : "1");
+}
+
+static void around(FILE *g, char axis, double min, double max)
+{
+	if (max <= min * 1.01)
+		fprintf(g, "set %crange [%.9g:%.9g]\n", axis,
+			min > 0 ? min / 2 : 0.001, max > 0 ? max * 2 : 1);
+}
+
 static void cdf(FILE *g, const struct report *r)
 {
+	double min = 0, max = 0;
+	bool any = false;
+
+	for (size_t i = 0; i < r->n; i++) {
+		const struct report_line *l = &r->line[i];
+
+		if (!drawn(r, l, REQUESTS))
+			continue;
+		min = any && min < l->ttft_min ? min : l->ttft_min;
+		max = any && max > l->ttft_max ? max : l->ttft_max;
+		any = true;
+	}
 	page(g, 0, 560);
 	fprintf(g, "set logscale x\n"
 		   "set xlabel 'seconds from arrival to the first token "
@@ -82,36 +98,53 @@ static void cdf(FILE *g, const struct report *r)
 		   "'60 %%%%' 0.6, '80 %%%%' 0.8, '100 %%%%' 1)\n"
 		   "set format x '%%g'\n"
 		   "set yrange [0:1]\n");
-	curves(g, r, "requests", "3:6", "smooth cnorm with lines", true);
+	around(g, 'x', min, max);
+	curves(g, r, REQUESTS, "3:6", "smooth cnorm with lines");
 }
 
 static void held(FILE *g, const struct report *r)
 {
+	double device = 0, host = 0;
+
+	for (size_t i = 0; i < r->n; i++) {
+		const struct report_line *l = &r->line[i];
+
+		if (!drawn(r, l, SAMPLES))
+			continue;
+		device = l->held_device > device ? l->held_device : device;
+		host = l->held_host > host ? l->held_host : host;
+	}
 	page(g, 1, 900);
 	fprintf(g,
 		"set multiplot layout 2,1 title '%s' font "
 		"'DejaVu Sans,14'\n"
 		"set xlabel 'minutes from the first arrival'\n"
 		"set autoscale xfixmax\n"
-		"set yrange [0:*]\n"
 		"set title 'on the device' font 'DejaVu Sans,12'\n"
 		"set ylabel 'GB held'\n",
 		report_plot_title(1));
-	curves(g, r, "samples", "($1/60):($2/1e9)", "with lines", false);
+	from_zero(g, device);
+	curves(g, r, SAMPLES, "($1/60):($2/1e9)", "with lines");
 	fprintf(g, "set title 'in host memory' font 'DejaVu Sans,12'\n"
 		   "unset key\n");
-	curves(g, r, "samples", "($1/60):($3/1e9)", "with lines", false);
+	from_zero(g, host);
+	curves(g, r, SAMPLES, "($1/60):($3/1e9)", "with lines");
 	fprintf(g, "unset multiplot\n");
 }
 
 static void queue(FILE *g, const struct report *r)
 {
+	double most = 0;
+
+	for (size_t i = 0; i < r->n; i++)
+		if (drawn(r, &r->line[i], SAMPLES) && r->line[i].queue > most)
+			most = r->line[i].queue;
 	page(g, 2, 560);
 	fprintf(g, "set xlabel 'minutes from the first arrival'\n"
 		   "set autoscale xfixmax\n"
-		   "set ylabel 'requests'\n"
-		   "set yrange [0:*]\n");
-	curves(g, r, "samples", "($1/60):6", "with lines", true);
+		   "set ylabel 'requests'\n");
+	from_zero(g, most);
+	curves(g, r, SAMPLES, "($1/60):6", "with lines");
 }
 
 static int by_abort(const void *a, const void *b)
@@ -121,47 +154,63 @@ static int by_abort(const void *a, const void *b)
 	return ((*x)->abort > (*y)->abort) - ((*x)->abort < (*y)->abort);
 }
 
-static void abort_points(FILE *g, const struct report *r, unsigned int style)
+static double of(const struct report_line *l, const char *key)
+{
+	return json_number_value(json_object_get(l->json, key));
+}
+
+/* Of nothing compared there is no p99. */
+static bool has_point(const struct report_line *l, unsigned int style)
+{
+	return l->style == style && of(l, "compared") > 0;
+}
+
+static bool has_points(const struct report *r, unsigned int style)
+{
+	for (size_t i = 0; i < r->n; i++)
+		if (has_point(&r->line[i], style))
+			return true;
+	return false;
+}
+
+static void abort_points(FILE *g, const struct report *r, unsigned int style,
+			 double *min, double *max)
 {
 	const struct report_line *v[REPORT_LINES_MAX];
 	size_t n = 0;
 
 	for (size_t i = 0; i < r->n; i++)
-		if (r->line[i].style == style)
+		if (has_point(&r->line[i], style))
 			v[n++] = &r->line[i];
 	qsort(v, n, sizeof(v[0]), by_abort);
 	fprintf(g, "$m%u << EOD\n", style);
-	for (size_t i = 0; i < n; i++)
-		fprintf(g, "%.4f %.6f\n", v[i]->abort * 100,
-			json_number_value(
-				json_object_get(v[i]->json, "p99_ttft_ms")) /
-				1000);
-	fprintf(g, "EOD\n");
-}
+	for (size_t i = 0; i < n; i++) {
+		double p99 = of(v[i], "p99_ttft_ms") / 1000;
 
-static bool has_style(const struct report *r, unsigned int style)
-{
-	for (size_t i = 0; i < r->n; i++)
-		if (r->line[i].style == style)
-			return true;
-	return false;
+		*min = *max > 0 && *min < p99 ? *min : p99;
+		*max = *max > p99 ? *max : p99;
+		fprintf(g, "%.4f %.6f\n", v[i]->abort * 100, p99);
+	}
+	fprintf(g, "EOD\n");
 }
 
 static void against_abort(FILE *g, const struct report *r)
 {
 	const char *sep = "plot ";
+	double min = 0, max = 0;
 
 	for (unsigned int s = 0; report_style(s); s++)
-		if (has_style(r, s))
-			abort_points(g, r, s);
+		if (has_points(r, s))
+			abort_points(g, r, s, &min, &max);
 	page(g, 3, 560);
 	fprintf(g, "set xlabel 'share of requests that are given up'\n"
 		   "set ylabel 'p99 in seconds (logarithmic)'\n"
 		   "set format x '%%g %%%%'\n"
 		   "set logscale y\n"
 		   "set format y '%%g'\n");
+	around(g, 'y', min, max);
 	for (unsigned int s = 0; report_style(s); s++) {
-		if (!has_style(r, s))
+		if (!has_points(r, s))
 			continue;
 		fprintf(g,
 			"%s$m%u using 1:2 with linespoints ps 1.4 pt %d "
@@ -175,11 +224,13 @@ static void against_abort(FILE *g, const struct report *r)
 
 static void program(FILE *g, const struct report *r)
 {
-	cdf(g, r);
-	held(g, r);
-	queue(g, r);
-	if (report_has_plot(r, 3))
-		against_abort(g, r);
+	static void (*const draw[REPORT_PLOTS])(
+		FILE * g, const struct report *r) = { cdf, held, queue,
+						      against_abort };
+
+	for (unsigned int i = 0; i < REPORT_PLOTS; i++)
+		if (report_has_plot(r, i))
+			draw[i](g, r);
 }
 
 int report_plots(const struct report *r)

@@ -9,7 +9,8 @@
  * the real clock the table says what was compared, and on none that little is
  * nothing. A folder has the files of the last run, and nothing of an earlier
  * one; what stands in the way there is said before the run. Stopped before
- * anything is over, there are no results, and that is no success.
+ * anything is over, there are no results, and that is no success. The report
+ * names a table that is missing, damaged or cut, and draws nothing of nothing.
  *
  * The first argument is the program.
  */
@@ -211,6 +212,72 @@ static void test_folder(void **state)
 	assert_int_equal(system(args), 0);
 }
 
+static void rewrite(const char *dir, const char *name, const char *bytes)
+{
+	char path[256];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	f = fopen(path, "w");
+	assert_non_null(f);
+	assert_true(fputs(bytes, f) >= 0);
+	assert_int_equal(fclose(f), 0);
+}
+
+/* What is missing or damaged is named before anything is drawn; where there is
+ * nothing to draw, gnuplot is not asked to. */
+static void test_report(void **state)
+{
+	static const char head[] = "# a b c d e f\n";
+	static char page[1 << 21];
+	char dir[] = "/tmp/kvs-ttft-XXXXXX", args[256], path[128];
+	size_t n;
+	FILE *f;
+	int r;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	/* none is held, none waits, one request */
+	snprintf(args, sizeof(args),
+		 "ttft --json --requests 1 --abort 0,0.1 --out %s", dir);
+	bench(args, 0);
+	snprintf(args, sizeof(args), "report %s", dir);
+	r = run(args);
+	if (r == 77) {
+		assert_non_null(strstr(err, "no gnuplot here"));
+	} else {
+		assert_int_equal(r, 0);
+		assert_string_equal(err, "");
+		snprintf(path, sizeof(path), "%s/report.html", dir);
+		f = fopen(path, "r");
+		assert_non_null(f);
+		n = fread(page, 1, sizeof(page) - 1, f);
+		page[n] = '\0';
+		fclose(f);
+		assert_non_null(strstr(page, "<td>direct</td><td>0 %</td>"
+					     "<td>none</td>"));
+		assert_non_null(strstr(page, "<th>share to give up</th>"));
+		assert_non_null(strstr(page, "<th>given up</th>"));
+	}
+	snprintf(path, sizeof(path), "%s/requests-staged-0.1000.tsv", dir);
+	rewrite(dir, "requests-staged-0.1000.tsv", head);
+	assert_int_equal(run(args), 1);
+	assert_non_null(strstr(err, "requests-staged-0.1000.tsv: has 0 "
+				    "requests, and results.jsonl says 1"));
+	rewrite(dir, "requests-staged-0.1000.tsv",
+		"# a b c d e f\n0\t0\t0.1\t0.1\tx\t1\n");
+	assert_int_equal(run(args), 1);
+	assert_non_null(strstr(err, "requests-staged-0.1000.tsv:2: not 6 "
+				    "numbers"));
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(run(args), 1);
+	assert_non_null(strstr(err, "requests-staged-0.1000.tsv: No such "
+				    "file"));
+	assert_string_equal(out, "");
+	snprintf(args, sizeof(args), "rm -r %s", dir);
+	assert_int_equal(system(args), 0);
+}
+
 /* The trace comes through a pipe, which is as long as we like: the signal is
  * there before the first request is. */
 static void test_interrupted_early(void **state)
@@ -260,6 +327,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_never_fit),
 		cmocka_unit_test(test_table),
 		cmocka_unit_test(test_folder),
+		cmocka_unit_test(test_report),
 		cmocka_unit_test(test_interrupted_early),
 	};
 	int r;
