@@ -17,10 +17,10 @@ static bool range_ok(const struct kvs_grant_range *v)
 	return v->len && v->len - 1 <= UINT64_MAX - (uintptr_t)v->addr;
 }
 
-int kvs_grant_open(struct kvs_transport *t, uint64_t owner,
-		   const struct kvs_grant_range *v, size_t n,
-		   const struct kvs_grant_ops *ops, void *user,
-		   struct kvs_grant **ret)
+static int grant_open(struct kvs_transport *t, uint64_t owner,
+		      struct kvs_conn *on, const struct kvs_grant_range *v,
+		      size_t n, const struct kvs_grant_ops *ops, void *user,
+		      struct kvs_grant **ret)
 {
 	struct kvs_grant *g;
 	size_t i;
@@ -51,7 +51,9 @@ int kvs_grant_open(struct kvs_transport *t, uint64_t owner,
 	g->owner = owner;
 	g->n = n;
 	g->state = KVS_GRANT_OPENING;
+	g->on = on;
 	rc = t->ops->grant_open(g);
+	g->on = NULL;
 	if (rc)
 		goto out_free;
 	*ret = g;
@@ -61,6 +63,22 @@ out_free:
 	free(g->key);
 	free(g);
 	return rc;
+}
+
+int kvs_grant_open(struct kvs_transport *t, uint64_t owner,
+		   const struct kvs_grant_range *v, size_t n,
+		   const struct kvs_grant_ops *ops, void *user,
+		   struct kvs_grant **ret)
+{
+	return grant_open(t, owner, NULL, v, n, ops, user, ret);
+}
+
+int kvs_grant_open_on(struct kvs_conn *c, const struct kvs_grant_range *v,
+		      size_t n, const struct kvs_grant_ops *ops, void *user,
+		      struct kvs_grant **ret)
+{
+	KVS_CHECK_MAGIC(c, KVS_CONN_MAGIC);
+	return grant_open(c->t, c->owner, c, v, n, ops, user, ret);
 }
 
 static void grant_free(struct kvs_grant *g)

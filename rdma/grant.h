@@ -33,6 +33,7 @@
 #include <stdint.h>
 
 struct kvs_transport;
+struct kvs_conn;
 struct kvs_grant;
 
 #define KVS_GRANT_RANGES_MAX 65536u
@@ -94,6 +95,18 @@ int kvs_grant_open(struct kvs_transport *t, uint64_t owner,
 		   const struct kvs_grant_range *v, size_t n,
 		   const struct kvs_grant_ops *ops, void *user,
 		   struct kvs_grant **ret);
+
+/**
+ * kvs_grant_open_on() - the same, for writes that arrive on one connection
+ * @c: has an owner, who is the grant's. Where keys are no connection's alone
+ *     they also work on others of that owner, on the same device. Waits for
+ *     it when it is not up yet; opened() with an error when it ends before
+ *
+ * Return: as kvs_grant_open(); -ENOTCONN when it is ending.
+ */
+int kvs_grant_open_on(struct kvs_conn *c, const struct kvs_grant_range *v,
+		      size_t n, const struct kvs_grant_ops *ops, void *user,
+		      struct kvs_grant **ret);
 
 /* One for each range, in their order; from opened(0) on. */
 const struct kvs_grant_key *kvs_grant_keys(const struct kvs_grant *g);

@@ -67,6 +67,12 @@ bool kvs_transport_key_per_conn(const struct kvs_transport *t)
 	return t->key_per_conn;
 }
 
+unsigned int kvs_transport_rails(const struct kvs_transport *t)
+{
+	KVS_CHECK_MAGIC(t, KVS_TRANSPORT_MAGIC);
+	return t->rails;
+}
+
 uint64_t kvs_transport_register_max(const struct kvs_transport *t)
 {
 	KVS_CHECK_MAGIC(t, KVS_TRANSPORT_MAGIC);
@@ -171,6 +177,14 @@ void kvs_conn_set_owner(struct kvs_conn *c, uint64_t owner)
 		c->t->ops->set_owner(c, owner);
 	else
 		c->owner = owner;
+}
+
+void kvs_conn_set_owner_on(struct kvs_conn *c, uint64_t owner,
+			   unsigned int rail)
+{
+	KVS_CHECK_MAGIC(c, KVS_CONN_MAGIC);
+	c->rail = c->t->rails ? rail % c->t->rails + 1 : 0;
+	kvs_conn_set_owner(c, owner);
 }
 
 void *kvs_conn_user(const struct kvs_conn *c)

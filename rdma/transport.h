@@ -195,6 +195,9 @@ bool kvs_transport_one_sided(const struct kvs_transport *t);
  * a grant waits for? And must granted memory have been told of by
  * kvs_transport_register()? (verbs with windows) */
 bool kvs_transport_key_per_conn(const struct kvs_transport *t);
+/* Devices that data connections are spread over, see kvs_conn_set_owner_on();
+ * 0: none has a choice. (verbs: those in use) */
+unsigned int kvs_transport_rails(const struct kvs_transport *t);
 /* Most bytes of one registration: no range of a grant may be larger, nor lie
  * in two of them. UINT64_MAX: no limit. (verbs: of its least device) */
 uint64_t kvs_transport_register_max(const struct kvs_transport *t);
@@ -274,6 +277,10 @@ void kvs_conn_set_ops(struct kvs_conn *c, enum kvs_conn_kind kind,
  * verbs it makes an adopted data connection a queue pair, and is given once.
  */
 void kvs_conn_set_owner(struct kvs_conn *c, uint64_t owner);
+/* The same, on the device of that number, from 0 on and over again; another if
+ * it has failed. */
+void kvs_conn_set_owner_on(struct kvs_conn *c, uint64_t owner,
+			   unsigned int rail);
 void *kvs_conn_user(const struct kvs_conn *c);
 struct kvs_transport *kvs_conn_transport(const struct kvs_conn *c);
 /* Address of the other side, for messages; static storage of the conn. */

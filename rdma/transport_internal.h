@@ -96,6 +96,7 @@ struct kvs_transport {
 	size_t send_queue_max;
 	bool one_sided;
 	bool key_per_conn;
+	unsigned int rails;
 	uint64_t register_max; /* bytes; 0: no limit */
 	struct kvs_transport_stats stats;
 };
@@ -107,6 +108,7 @@ struct kvs_conn {
 	const struct kvs_conn_ops *ops; /* NULL until an accepted conn has it */
 	void *user;
 	uint64_t owner; /* of the grants it reaches; 0: none */
+	unsigned int rail; /* its device, from 1 on; 0: any */
 	char peer[KVS_ADDR_STR];
 };
 
@@ -144,6 +146,7 @@ struct kvs_grant {
 	const struct kvs_grant_ops *ops;
 	void *user;
 	uint64_t owner;
+	struct kvs_conn *on; /* while grant_open() runs; NULL: any */
 	size_t n;
 	struct kvs_grant_range *range; /* n of each */
 	struct kvs_grant_key *key;

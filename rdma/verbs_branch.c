@@ -109,6 +109,7 @@ void kvs_verbs_branch_begin(struct kvs_verbs_grant *vg,
 	int rc = next_number(parent, &number);
 
 	kvs_list_del(&vg->wait);
+	vg->want = NULL;
 	if (!rc)
 		rc = fill_keys(vg, parent, number);
 	if (!rc) {
@@ -128,7 +129,7 @@ void kvs_verbs_branch_begin(struct kvs_verbs_grant *vg,
 
 int kvs_verbs_branch_open(struct kvs_verbs_grant *vg)
 {
-	struct kvs_verbs_conn *parent = kvs_verbs_conn_of_owner(vg->own);
+	struct kvs_verbs_conn *parent = kvs_verbs_grant_conn(vg);
 
 	vg->by_branch = true;
 	if (parent)

@@ -87,6 +87,7 @@ void kvs_verbs_die(struct kvs_verbs_conn *vc, int err, bool weak)
 	vc->state = KVS_VERBS_DYING;
 	kvs_list_del(&vc->timed);
 	kvs_verbs_pend(vc);
+	kvs_verbs_windows_conn_never(vc, err < 0 ? err : -ECONNABORTED);
 }
 
 void kvs_verbs_close(struct kvs_conn *c, int err, bool flush)
@@ -624,7 +625,8 @@ void kvs_verbs_set_owner(struct kvs_conn *c, uint64_t owner)
 	c->owner = owner;
 	if (!vc->adopted || !owner)
 		return;
-	kvs_verbs_conn_offer(vc, NULL);
+	kvs_verbs_conn_offer(vc,
+			     kvs_verbs_dev_rail(kvs_verbs_of(c->t), c->rail));
 }
 
 static void take_end(struct kvs_verbs_conn *vc, const struct kvs_verbs_blob *b)

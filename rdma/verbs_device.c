@@ -241,6 +241,15 @@ struct kvs_verbs_dev *kvs_verbs_dev_next(struct kvs_verbs *vt)
 	return second;
 }
 
+struct kvs_verbs_dev *kvs_verbs_dev_rail(struct kvs_verbs *vt,
+					 unsigned int rail)
+{
+	struct kvs_verbs_dev *d = rail ? &vt->dev[(rail - 1) % vt->n_dev]
+				       : NULL;
+
+	return d && !d->dead && !d->down ? d : NULL;
+}
+
 /* ---- opening ---- */
 
 static int choose_port(struct kvs_verbs_dev *d, unsigned int wanted, char *why,
@@ -651,6 +660,7 @@ static int choose(struct kvs_verbs *vt, struct kvs_verbs_dev *all,
 			return rc;
 		}
 		vt->t.key_per_conn |= kvs_verbs_dev_shares(d);
+		vt->t.rails = vt->n_dev;
 		if (!vt->t.register_max || d->max_mr < vt->t.register_max)
 			vt->t.register_max = d->max_mr;
 		info->used = true;

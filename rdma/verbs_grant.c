@@ -108,6 +108,7 @@ static void opened(struct kvs_verbs_job *j)
 
 static int mr_open(struct kvs_verbs_grant *vg)
 {
+	vg->want = NULL; /* its device is all that matters */
 	vg->mr = calloc(vg->g.n, sizeof(*vg->mr));
 	if (!vg->mr)
 		return -ENOMEM;
@@ -128,7 +129,12 @@ int kvs_verbs_grant_open(struct kvs_grant *g)
 		return -ESHUTDOWN;
 	kvs_list_init(&vg->wait);
 	kvs_list_init(&vg->on_conn);
-	rc = kvs_verbs_owner_get(vt, g->owner, NULL, &vg->own);
+	vg->want = g->on ? kvs_verbs_conn_of(g->on) : NULL;
+	if (vg->want && (!vg->want->own || vg->want->state == KVS_VERBS_DYING ||
+			 vg->want->state == KVS_VERBS_FLUSHING))
+		return -ENOTCONN;
+	rc = kvs_verbs_owner_get(vt, g->owner, vg->want ? vg->want->dev : NULL,
+				 &vg->own);
 	if (rc)
 		return rc;
 	if (vg->own->dev->grant == KVS_VERBS_GRANT_WINDOW)

@@ -153,6 +153,9 @@ static inline bool kvs_verbs_dev_shares(const struct kvs_verbs_dev *d)
 	return d->grant == KVS_VERBS_GRANT_WINDOW ||
 	       d->grant == KVS_VERBS_GRANT_QP;
 }
+/* That of kvs_conn::rail; NULL: any, as it does not work or was not named. */
+struct kvs_verbs_dev *kvs_verbs_dev_rail(struct kvs_verbs *vt,
+					 unsigned int rail);
 /* The next one for a new owner; NULL: none works. */
 struct kvs_verbs_dev *kvs_verbs_dev_next(struct kvs_verbs *vt);
 /**
@@ -375,6 +378,8 @@ struct kvs_verbs_grant {
 	uint64_t worst; /* ns of the longest call of the job */
 	/* "qp": @vc is its branch; what is below, but for @window, as well */
 	bool by_branch;
+	/* where it is to go, while it waits for that; NULL: anywhere */
+	struct kvs_verbs_conn *want;
 	/* "window"; theirs are gone once @vc is */
 	struct kvs_verbs_window **window;
 	struct kvs_list wait; /* vt->waiting, vt->answers */
@@ -406,8 +411,8 @@ void kvs_verbs_grants_answer(struct kvs_verbs *vt);
 
 /* From poll, once: what could not begin, or ended before it did. */
 void kvs_verbs_grant_answer(struct kvs_verbs_grant *vg, int status);
-/* Where its grants go; NULL: not yet. */
-struct kvs_verbs_conn *kvs_verbs_conn_of_owner(struct kvs_verbs_owner *own);
+/* Where @vg goes; NULL: not yet. */
+struct kvs_verbs_conn *kvs_verbs_grant_conn(const struct kvs_verbs_grant *vg);
 
 /* verbs_branch.c */
 int kvs_verbs_branch_open(struct kvs_verbs_grant *vg);
@@ -444,6 +449,8 @@ void kvs_verbs_window_wr(struct kvs_verbs_conn *vc, struct kvs_verbs_op *op,
 void kvs_verbs_window_bound(struct kvs_verbs_grant *vg, int status);
 void kvs_verbs_window_invalidated(struct kvs_verbs_grant *vg, int status);
 void kvs_verbs_windows_conn_up(struct kvs_verbs_conn *vc);
+/* It will not be up: those that wait for it do not open. */
+void kvs_verbs_windows_conn_never(struct kvs_verbs_conn *vc, int err);
 /* Its queue pair cannot be destroyed: those that are closing say so. */
 void kvs_verbs_windows_conn_stuck(struct kvs_verbs_conn *vc);
 /* Grants of a connection that is gone. @err: for those that were opening. */

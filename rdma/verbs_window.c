@@ -94,12 +94,15 @@ int kvs_verbs_windows_drop(struct kvs_verbs_conn *vc)
 
 /* ---- opening ---- */
 
-struct kvs_verbs_conn *kvs_verbs_conn_of_owner(struct kvs_verbs_owner *own)
+struct kvs_verbs_conn *kvs_verbs_grant_conn(const struct kvs_verbs_grant *vg)
 {
 	struct kvs_verbs_conn *vc;
 
-	kvs_list_for_each_entry(vc, &own->vt->conns, node)
-		if (vc->own == own && !vc->parent && vc->state == KVS_VERBS_UP)
+	if (vg->want)
+		return vg->want->state == KVS_VERBS_UP ? vg->want : NULL;
+	kvs_list_for_each_entry(vc, &vg->own->vt->conns, node)
+		if (vc->own == vg->own && !vc->parent &&
+		    vc->state == KVS_VERBS_UP)
 			return vc;
 	return NULL;
 }
@@ -109,6 +112,7 @@ void kvs_verbs_grant_answer(struct kvs_verbs_grant *vg, int status)
 	struct kvs_verbs *vt = kvs_verbs_of(vg->g.t);
 
 	vg->answer = status;
+	vg->want = NULL;
 	kvs_list_del(&vg->wait);
 	kvs_list_add_tail(&vt->answers, &vg->wait);
 	/* there is something to do: it must not sleep */
@@ -146,6 +150,7 @@ static void begin_bind(struct kvs_verbs_grant *vg, struct kvs_verbs_conn *vc)
 	int rc;
 
 	kvs_list_del(&vg->wait);
+	vg->want = NULL;
 	rc = take_windows(vg, vc);
 	op = rc ? NULL : kvs_verbs_op_new(vc, KVS_VERBS_OP_BIND);
 	if (op) {
@@ -170,7 +175,7 @@ int kvs_verbs_window_open(struct kvs_verbs_grant *vg)
 	vg->window = calloc(vg->g.n, sizeof(*vg->window));
 	if (!vg->window)
 		return -ENOMEM;
-	vc = kvs_verbs_conn_of_owner(vg->own);
+	vc = kvs_verbs_grant_conn(vg);
 	if (vc)
 		begin_bind(vg, vc);
 	else
@@ -183,11 +188,24 @@ void kvs_verbs_windows_conn_up(struct kvs_verbs_conn *vc)
 	struct kvs_verbs_grant *vg, *tmp;
 
 	kvs_list_for_each_entry_safe(vg, tmp, &kvs_verbs_of(vc->c.t)->waiting,
-				     wait)
-		if (vg->own == vc->own && vg->by_branch)
+				     wait) {
+		if (vg->want ? vg->want != vc : vg->own != vc->own)
+			continue;
+		if (vg->by_branch)
 			kvs_verbs_branch_begin(vg, vc);
-		else if (vg->own == vc->own)
+		else
 			begin_bind(vg, vc);
+	}
+}
+
+void kvs_verbs_windows_conn_never(struct kvs_verbs_conn *vc, int err)
+{
+	struct kvs_verbs_grant *vg, *tmp;
+
+	kvs_list_for_each_entry_safe(vg, tmp, &kvs_verbs_of(vc->c.t)->waiting,
+				     wait)
+		if (vg->want == vc)
+			kvs_verbs_grant_answer(vg, err);
 }
 
 void kvs_verbs_grant_cancel(struct kvs_grant *g)
