@@ -151,6 +151,27 @@ static uint32_t session_at_once(const struct kvs_front *f)
 	return 0;
 }
 
+/* How many data connections a rank is to make to each node; 0: as it likes,
+ * as one or the other knows nothing of their numbers. */
+static uint16_t session_paths(const struct kvs_front *f,
+			      const struct kvs_session *s)
+{
+	uint64_t most = 0;
+
+	if (~s->caps & (KVS_CAP_ONE_SIDED | KVS_CAP_PATHS))
+		return 0;
+	for (unsigned int i = 0; i < f->n_nodes; i++) {
+		uint64_t n = (uint64_t)f->settings.rdma_connections *
+			     f->nodes[i].rails;
+
+		if (!n)
+			return 0;
+		if (n > most)
+			most = n;
+	}
+	return (uint16_t)(most < KVS_PATHS_MAX ? most : KVS_PATHS_MAX);
+}
+
 static int session_hello_control(struct kvs_session *s,
 				 const struct kvs_msg_hello *h)
 {
@@ -184,8 +205,11 @@ static int session_hello_control(struct kvs_session *s,
 	s->caps |= h->caps & digest_cap(f->settings.checksum_kind);
 	if (!session_one_sided(f))
 		s->caps &= ~KVS_CAP_ONE_SIDED;
+	m.hello.paths = session_paths(f, s);
+	if (!m.hello.paths)
+		s->caps &= ~KVS_CAP_PATHS;
 	m.hello.caps = KVS_CAP_GENERATION | KVS_CAP_DRAIN_ACK |
-		       (s->caps & KVS_CAP_ONE_SIDED) |
+		       (s->caps & (KVS_CAP_ONE_SIDED | KVS_CAP_PATHS)) |
 		       digest_cap(f->settings.checksum_kind);
 	m.hello.instance = f->instance;
 	m.hello.session = s->id;
@@ -193,7 +217,9 @@ static int session_hello_control(struct kvs_session *s,
 	m.hello.n_ranks = h->n_ranks;
 	m.hello.keepalive_ms =
 		(uint32_t)(f->settings.keepalive / KVS_NSEC_PER_MSEC);
-	m.hello.worker = s->caps & KVS_CAP_ONE_SIDED ? session_at_once(f) : 0;
+	m.hello.worker = s->caps & KVS_CAP_PATHS       ? f->n_nodes
+			 : s->caps & KVS_CAP_ONE_SIDED ? session_at_once(f)
+						       : 0;
 	snprintf(m.hello.name, sizeof(m.hello.name), "kvstaged");
 	ret = kvs_session_prove(s, &m.hello, &proof);
 	if (ret > 0)
@@ -221,7 +247,8 @@ static int session_hello_data(struct kvs_session *s,
 	struct kvs_msg proof;
 	int fd, ret, proven;
 
-	if (!session_owns(owner, h) || h->worker >= f->n_nodes) {
+	if (!session_owns(owner, h) || h->worker >= f->n_nodes ||
+	    (h->paths && h->paths >= session_paths(f, owner))) {
 		f->protocol_errors[KVS_PROTO_FOREIGN]++;
 		kvs_session_end(s, -ESTALE,
 				"data connection without a live session");

@@ -15,20 +15,6 @@
 #include "lib/units.h"
 #include "pipeline/node_internal.h"
 
-/* A sender's data connection: one chunk at a time is in flight on it. */
-struct kvs_data_conn {
-	struct kvs_receive rx;
-	struct kvs_list node;
-	struct kvs_node *n;
-	struct kvs_conn *c;
-	uint64_t session;
-	uint64_t bit; /* among those of its session */
-	bool receiving; /* payload() was answered, payload_done() not here */
-	bool stop; /* to be stopped at the end of the turn */
-	bool close; /* to be closed at the end of the turn */
-	bool closing; /* by us: its end is no news */
-};
-
 /* ---- connections ------------------------------------------------------ */
 
 void kvs_node_drop_conns(struct kvs_node *n, uint64_t session)
@@ -142,9 +128,11 @@ static int data_payload_done(struct kvs_conn *c, struct kvs_rx *rx, int status)
 /* Whose rooms it is that a broken one ends, see kvs_worker_conn_lost(). */
 static uint64_t lost_bit(const struct kvs_data_conn *dc)
 {
+	const struct kvs_worker_session *s =
+		kvs_u64map_get(&dc->n->worker->sessions, dc->session);
 	const struct kvs_data_conn *other;
 
-	if (dc->n->key_per_conn)
+	if (dc->n->key_per_conn && (!s || !s->numbered))
 		return KVS_CONN_ALL;
 	kvs_list_for_each_entry(other, &dc->n->conns, node)
 		if (other != dc && other->session == dc->session)
@@ -159,6 +147,7 @@ static void data_closed(struct kvs_conn *c, int err)
 	kvs_log_debug("data connection of session %llx: %s",
 		      (unsigned long long)dc->session, kvs_err_name(err));
 	KVS_ASSERT(!dc->receiving);
+	kvs_node_path_lost(dc->n, dc, err);
 	/* In order between two frames (0): all that was sent is here. */
 	if (err == -EPROTO && !dc->closing)
 		node_close_session(dc->n, dc->session, err,
@@ -201,16 +190,21 @@ static int data_welcome(struct kvs_conn *c, const struct kvs_msg *reply,
 int kvs_node_adopt_here(struct kvs_node *n, int fd, uint64_t session,
 			const struct kvs_msg *reply, const unsigned char *proof)
 {
-	const struct kvs_worker_session *s =
+	struct kvs_worker_session *s =
 		kvs_u64map_get(&n->worker->sessions, session);
 	struct kvs_data_conn *dc;
+	uint32_t most;
 	int ret;
 
 	/* With a new one it could write where the old ones were to be the
 	 * last that did. */
 	if (!s || s->torn)
 		return -ENOENT;
-	if (n->n_conns >= n->settings.listen_max_connections) {
+	most = n->settings.listen_max_connections;
+	/* the last quarter is for ranks that have none yet */
+	if (kvs_node_path_further(s))
+		most -= most / 4;
+	if (n->n_conns >= most) {
 		n->refused++;
 		return -EAGAIN;
 	}
@@ -220,6 +214,14 @@ int kvs_node_adopt_here(struct kvs_node *n, int fd, uint64_t session,
 	dc->n = n;
 	dc->session = session;
 	dc->bit = free_bit(n, session);
+	dc->path = reply->hello.paths;
+	if (s->numbered && !s->paths) {
+		s->paths = calloc(1, sizeof(*s->paths));
+		if (!s->paths) {
+			free(dc);
+			return -ENOMEM;
+		}
+	}
 	ret = kvs_transport_adopt(n->transport, fd, KVS_CONN_DATA, &data_ops,
 				  dc, &dc->c);
 	if (ret) {
@@ -227,8 +229,11 @@ int kvs_node_adopt_here(struct kvs_node *n, int fd, uint64_t session,
 		return ret;
 	}
 	/* on verbs this makes it a queue pair, so not for a peer without */
-	if (s->one_sided)
+	if (s->numbered)
+		kvs_conn_set_owner_on(dc->c, session, dc->path);
+	else if (s->one_sided)
 		kvs_conn_set_owner(dc->c, session);
+	kvs_node_path_add(s, dc);
 	kvs_list_add_tail(&n->conns, &dc->node);
 	n->n_conns++;
 	if (data_welcome(dc->c, reply, proof)) {
@@ -326,6 +331,7 @@ static void node_teardown(struct kvs_node *n)
 	n->disk = NULL;
 	kvs_transport_destroy(n->transport);
 	n->transport = NULL;
+	(void)kvs_node_grants_pending(n);
 	kvs_worker_abandon(n->worker);
 	/* here, as the kernel lets no other thread reap its transfers */
 	kvs_cache_disk_close(n->worker);
@@ -345,6 +351,7 @@ void kvs_node_turn(struct kvs_node *n, uint64_t wait)
 	do {
 		node_deferred(n);
 		kvs_worker_turn(n->worker);
+		n->deferred |= kvs_node_grants_pending(n);
 	} while (n->deferred);
 }
 
@@ -428,6 +435,7 @@ void kvs_node_bind(struct kvs_node *n, struct kvs_transport *t)
 	n->transport = t;
 	n->one_sided = t && kvs_transport_one_sided(t);
 	n->key_per_conn = t && kvs_transport_key_per_conn(t);
+	n->rails = t ? kvs_transport_rails(t) : 0;
 	if (n->worker)
 		n->worker->o.one_sided = n->one_sided;
 	kvs_mailbox_init(&n->mailbox, t, n);
@@ -454,6 +462,7 @@ int kvs_node_init(struct kvs_node *n, const struct kvs_settings *s,
 	kvs_node_bind(n, t);
 	kvs_list_init(&n->conns);
 	kvs_list_init(&n->grants);
+	kvs_list_init(&n->pending);
 	wo.one_sided = n->one_sided;
 	atomic_init(&n->stop, false);
 	sem_init(&n->woken, 0, 0);

@@ -46,6 +46,7 @@ struct kvs_node {
 	const struct kvs_clock *clock;
 	bool one_sided; /* its transport is */
 	bool key_per_conn; /* see kvs_transport_key_per_conn() */
+	unsigned int rails; /* see kvs_transport_rails() */
 	char network[KVS_NETWORK_NOTE]; /* which transport, and why */
 	struct kvs_mailbox mailbox;
 
@@ -61,6 +62,7 @@ struct kvs_node {
 	struct kvs_wire_scratch *scratch;
 	bool deferred; /* a conn is to be stopped or closed */
 	struct kvs_list grants; /* of one-sided ranks */
+	struct kvs_list pending; /* of these, those without a connection */
 	struct kvs_registrar_ops registrar; /* of the next */
 	struct kvs_reglist *registered; /* the pool, with the transport */
 	struct kvs_watch *disk; /* of the cache's disk tier, or NULL */

@@ -120,8 +120,7 @@ out_free:
 
 /* Its keys may be told, or it must be closed again at once. */
 void kvs_worker_grant_opened(struct kvs_worker *w, struct kvs_room_rank *k,
-			     int status, const struct kvs_grant_key *keys,
-			     uint32_t n_keys)
+			     int status, const struct kvs_granted *what)
 {
 	struct kvs_room *r = k->room;
 	struct kvs_msg m;
@@ -141,8 +140,10 @@ void kvs_worker_grant_opened(struct kvs_worker *w, struct kvs_room_rank *k,
 		return;
 	}
 	kvs_room_grant_fill(r, k, &m);
-	m.grant.keys = keys;
-	m.grant.n_keys = n_keys;
+	m.grant.keys = what->keys;
+	m.grant.n_keys = what->n_keys;
+	m.grant.paths = what->paths;
+	m.grant.n_paths = what->n_paths;
 	if (grant_places(r, k, &m.grant)) {
 		kvs_room_fail(r, KVS_CAUSE_INTERNAL, ENOMEM,
 			      "no memory for a grant");

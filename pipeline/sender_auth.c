@@ -23,13 +23,13 @@ static void read_keys(struct kvs_sender *s)
 
 int kvs_sender_greet(struct kvs_sender *s, struct kvs_conn *c,
 		     struct kvs_auth_sender *a, unsigned int role,
-		     uint32_t worker)
+		     uint32_t worker, uint32_t path)
 {
 	struct kvs_msg m;
 	int ret;
 
 	read_keys(s);
-	kvs_sender_hello(s, &m, role, worker);
+	kvs_sender_hello(s, &m, role, worker, path);
 	ret = kvs_auth_sender_init(a, &s->keys, &m.hello);
 	if (ret) {
 		kvs_conn_close(c, ret, false);

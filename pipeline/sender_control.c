@@ -75,7 +75,7 @@ int kvs_sender_say(struct kvs_sender *s, const struct kvs_msg *m)
 }
 
 void kvs_sender_hello(struct kvs_sender *s, struct kvs_msg *ret,
-		      unsigned int role, uint32_t worker)
+		      unsigned int role, uint32_t worker, uint32_t path)
 {
 	*ret = (struct kvs_msg){
 		.type = KVS_WIRE_HELLO,
@@ -86,13 +86,14 @@ void kvs_sender_hello(struct kvs_sender *s, struct kvs_msg *ret,
 			.caps = KVS_CAP_DRAIN_ACK | KVS_CAP_GENERATION |
 				KVS_CAP_CRC32C | KVS_CAP_ADLER32 |
 				(kvs_transport_one_sided(s->t) ?
-					 KVS_CAP_ONE_SIDED :
+					 KVS_CAP_ONE_SIDED | KVS_CAP_PATHS :
 					 0),
 			.instance = s->instance,
 			.session = role == KVS_ROLE_DATA ? s->session : 0,
 			.rank = s->rank,
 			.n_ranks = s->n_ranks,
 			.worker = worker,
+			.paths = s->paths ? (uint16_t)path : 0,
 			.keepalive_ms = role == KVS_ROLE_CONTROL ?
 						KVS_SEND_KEEPALIVE_MS :
 						0,
@@ -151,7 +152,8 @@ static int got_hello(struct kvs_sender *s, const struct kvs_msg_hello *h)
 	if (s->one_sided && h->worker) {
 		/* a key of this daemon works on one connection */
 		s->at_once = h->worker;
-		s->slots = 1;
+		s->paths = h->caps & KVS_CAP_PATHS && h->paths;
+		s->slots = s->paths ? h->paths : 1;
 	}
 	r = kvs_sender_source_begin(s, text, sizeof(text));
 	if (r) {
@@ -302,7 +304,7 @@ static void control_opened(struct kvs_conn *c)
 
 	s->state = KVS_SENDER_HELLO;
 	s->heard_at = kvs_sender_now(s);
-	(void)kvs_sender_greet(s, c, &s->auth, KVS_ROLE_CONTROL, 0);
+	(void)kvs_sender_greet(s, c, &s->auth, KVS_ROLE_CONTROL, 0, 0);
 }
 
 /* It may not be up yet: try again until the time is over. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/assert.h"
 #include "lib/err.h"
 #include "lib/log.h"
 #include "pipeline/layout.h"
@@ -121,6 +122,53 @@ static void worker_arm(struct kvs_send_worker *w)
 		kvs_log_debug("sender: timer: out of memory");
 }
 
+/* May its chunks go there? */
+static bool may_carry(const struct kvs_send_room *r, unsigned int slot)
+{
+	return !r->remote.paths || r->remote.paths & 1ULL << slot;
+}
+
+static bool has_way(const struct kvs_send_worker *w,
+		    const struct kvs_send_room *r)
+{
+	unsigned int i;
+
+	for (i = 0; i < w->s->slots; i++)
+		if (w->slot[i].state == KVS_SEND_SLOT_READY && may_carry(r, i))
+			return true;
+	return false;
+}
+
+static bool stranded(const struct kvs_send_slot *sl,
+		     const struct kvs_send_room *r)
+{
+	return r->state == KVS_SEND_GRANTED && r->remote.paths &&
+	       may_carry(r, sl->index) && !has_way(sl->w, r);
+}
+
+/* A room whose keys are for connections that are not to be had. */
+static struct kvs_send_room *find_stranded(const struct kvs_send_slot *sl)
+{
+	struct kvs_send_room *r;
+	struct kvs_send_chunk *k;
+
+	kvs_list_for_each_entry(r, &sl->w->run, run_node)
+		if (stranded(sl, r))
+			return r;
+	kvs_list_for_each_entry(k, &sl->w->copied, node)
+		if (stranded(sl, k->room))
+			return k->room;
+	return NULL;
+}
+
+static void slot_given_up(struct kvs_send_slot *sl, int err, const char *why)
+{
+	struct kvs_send_room *r;
+
+	while ((r = find_stranded(sl)))
+		kvs_send_room_fail(r, err < 0 ? -err : err, why, true);
+}
+
 /* A connection could not be had: not a lost peer, so say what it was. */
 static void slot_failed(struct kvs_send_slot *sl, int err, const char *text)
 {
@@ -138,14 +186,18 @@ static void slot_failed(struct kvs_send_slot *sl, int err, const char *text)
 			w->backoff = KVS_SEND_RETRY_MAX;
 		w->retry_at = now + w->backoff;
 	}
+	if (!sl->trouble)
+		sl->trouble = now;
+	snprintf(why, sizeof(why), "no data connection to worker %u: %s%s%s",
+		 w->index, kvs_err_name(err), text[0] ? ": " : "", text);
+	if (now - sl->trouble >= s->connect_timeout)
+		slot_given_up(sl, err, why);
 	if (has_ready(w))
 		return;
 	if (!w->trouble)
 		w->trouble = now;
 	if (now - w->trouble < s->connect_timeout)
 		return;
-	snprintf(why, sizeof(why), "no data connection to worker %u: %s%s%s",
-		 w->index, kvs_err_name(err), text[0] ? ": " : "", text);
 	while (!kvs_list_empty(&w->run)) {
 		struct kvs_send_room *r =
 			kvs_list_first(&w->run, struct kvs_send_room, run_node);
@@ -186,6 +238,7 @@ static int slot_frame(struct kvs_conn *c, const struct kvs_frame *f)
 	if (r <= 0)
 		return r;
 	sl->state = KVS_SEND_SLOT_READY;
+	sl->trouble = 0;
 	sl->w->backoff = 0;
 	sl->w->trouble = 0;
 	worker_arm(sl->w);
@@ -198,7 +251,7 @@ static void slot_opened(struct kvs_conn *c)
 
 	sl->state = KVS_SEND_SLOT_HELLO;
 	(void)kvs_sender_greet(sl->w->s, c, &sl->auth, KVS_ROLE_DATA,
-			       sl->w->index);
+			       sl->w->index, sl->index);
 }
 
 /*
@@ -311,7 +364,8 @@ static void worker_due(struct kvs_timer *t)
 }
 
 /* Least loaded, so that a slow connection does not gather the window. */
-static struct kvs_send_slot *pick(struct kvs_send_worker *w)
+static struct kvs_send_slot *pick(struct kvs_send_worker *w,
+				  const struct kvs_send_room *r)
 {
 	struct kvs_send_slot *best = NULL;
 	unsigned int n = w->s->slots;
@@ -321,6 +375,7 @@ static struct kvs_send_slot *pick(struct kvs_send_worker *w)
 		struct kvs_send_slot *sl = &w->slot[(w->turn + i) % n];
 
 		if (sl->state == KVS_SEND_SLOT_READY &&
+		    may_carry(r, sl->index) &&
 		    (!best || sl->inflight < best->inflight))
 			best = sl;
 	}
@@ -332,15 +387,15 @@ static struct kvs_send_slot *pick(struct kvs_send_worker *w)
 /*
  * A queue pair goes with the first write that is refused on it, or is given up,
  * and takes with it the rooms that have bytes there. So a room has one, unless
- * it is too large for one.
+ * it is too large for one. Which it may use the daemon says, or it is any.
  */
 static struct kvs_send_slot *slot_for(struct kvs_send_worker *w,
 				      struct kvs_send_room *r)
 {
 	if (r->striped)
-		return pick(w);
+		return pick(w, r);
 	if (!r->home || r->home->state != KVS_SEND_SLOT_READY)
-		r->home = pick(w);
+		r->home = pick(w, r);
 	return r->home;
 }
 
@@ -412,6 +467,7 @@ static void chunk_done(struct kvs_conn *c, struct kvs_tx *tx, int status)
 }
 
 static struct kvs_send_chunk *chunk_create(struct kvs_send_room *r,
+					   const struct kvs_send_slot *sl,
 					   struct kvs_send_job *j,
 					   struct kvs_msg *m, size_t n)
 {
@@ -435,8 +491,9 @@ static struct kvs_send_chunk *chunk_create(struct kvs_send_room *r,
 	k->tx.n_iov = n;
 	k->tx.done = chunk_done;
 	k->tx.one_sided = s->one_sided;
-	if ((s->one_sided && kvs_send_remote_key(&r->remote, s->layout,
-						 &m->chunk, &k->tx.remote)) ||
+	if ((s->one_sided &&
+	     kvs_send_remote_key(&r->remote, s->layout, &m->chunk, sl->index,
+				 &k->tx.remote)) ||
 	    kvs_wire_encode(m, s->frame, sizeof(s->frame)) != KVS_DATA_FRAME) {
 		free(k);
 		return NULL;
@@ -491,6 +548,10 @@ static bool chunk_write(struct kvs_send_chunk *k, struct kvs_send_slot *sl)
 {
 	struct kvs_send_room *r = k->room;
 
+	/* it may have been cut when another one was there */
+	if (k->tx.one_sided)
+		KVS_ASSERT(!kvs_send_remote_key(&r->remote, r->s->layout, &k->m,
+						sl->index, &k->tx.remote));
 	/* up before it leaves the queue, whatever becomes of it */
 	atomic_fetch_add(&r->outstanding, 1);
 	sl->inflight += k->len;
@@ -567,21 +628,24 @@ void kvs_sender_staged_drop(struct kvs_sender *s)
 	}
 }
 
-/* To the connections, what was copied. */
+/* To the connections, what was copied; what has none waits. */
 static void push_copied(struct kvs_send_worker *w)
 {
-	while (!kvs_list_empty(&w->copied)) {
-		struct kvs_send_chunk *k =
-			kvs_list_first(&w->copied, struct kvs_send_chunk, node);
-		struct kvs_send_slot *sl = slot_for(w, k->room);
+	struct kvs_send_chunk *k, *tmp;
+	struct kvs_send_slot *sl;
 
-		if (!sl)
-			return;
-		kvs_list_del(&k->node);
-		if (chunk_write(k, sl))
-			k->room->staged--;
-		else
-			kvs_list_add(&w->copied, &k->node);
+	kvs_list_for_each_entry_safe(k, tmp, &w->copied, node) {
+		sl = slot_for(w, k->room);
+		while (sl) {
+			kvs_list_del(&k->node);
+			if (chunk_write(k, sl)) {
+				k->room->staged--;
+				break;
+			}
+			/* where it was */
+			kvs_list_add_tail(&tmp->node, &k->node);
+			sl = slot_for(w, k->room);
+		}
 	}
 }
 
@@ -659,7 +723,7 @@ static bool launch(struct kvs_send_room *r, struct kvs_send_job *j,
 		   const struct kvs_gather *before)
 {
 	bool bounce = kvs_send_bounces(r->s) && j->g.what != KVS_GATHER_AUX;
-	struct kvs_send_chunk *k = chunk_create(r, j, m, bounce ? 0 : n);
+	struct kvs_send_chunk *k = chunk_create(r, sl, j, m, bounce ? 0 : n);
 	int err = k ? 0 : -ENOMEM;
 
 	if (!k) {
@@ -695,17 +759,21 @@ static bool push_one(struct kvs_send_worker *w)
 		.rank = w->s->rank,
 		.whole = w->s->one_sided,
 	};
-	struct kvs_send_slot *sl;
+	struct kvs_send_slot *sl = NULL;
 	struct kvs_send_room *r;
 	struct kvs_gather before;
 	struct kvs_send_job *j;
 	struct kvs_msg m = { 0 };
 	size_t n;
 
-	if (kvs_list_empty(&w->run) || !window_open(w))
+	if (!window_open(w) || !has_ready(w))
 		return false;
-	r = kvs_list_first(&w->run, struct kvs_send_room, run_node);
-	sl = slot_for(w, r);
+	/* one whose connection is not there waits, and not those behind it */
+	kvs_list_for_each_entry(r, &w->run, run_node) {
+		sl = slot_for(w, r);
+		if (sl)
+			break;
+	}
 	if (!sl)
 		return false;
 	j = kvs_list_first(&r->jobs, struct kvs_send_job, node);

@@ -62,6 +62,11 @@ const char *kvs_send_remote_init(struct kvs_send_remote *t,
 		return NULL; /* a zero-byte rank */
 	if (!g->n_keys)
 		return "GRANT: no memory keys on a one-sided transport";
+	t->n_paths = g->n_paths;
+	for (uint32_t i = 0; i < g->n_paths; i++) {
+		t->path[i] = g->paths[i];
+		t->paths |= 1ULL << g->paths[i];
+	}
 	if (g->n_places != slice_buffers(l, g))
 		return "GRANT: another number of buffers than this rank has "
 		       "in its layers";
@@ -70,20 +75,26 @@ const char *kvs_send_remote_init(struct kvs_send_remote *t,
 	if (!t->keys || !t->places || remote_places(t, l, g))
 		return "out of memory for the keys of a GRANT";
 	memcpy(t->keys, g->keys, g->n_keys * sizeof(*t->keys));
-	t->last = g->n_keys - 1;
+	t->last = g->n_extents - 1;
 	t->aux_at = g->aux_at;
 	return NULL;
 }
 
 int kvs_send_remote_key(const struct kvs_send_remote *t,
 			const struct kvs_layout *l,
-			const struct kvs_msg_chunk *m,
+			const struct kvs_msg_chunk *m, uint32_t path,
 			struct kvs_grant_key *ret)
 {
+	const struct kvs_grant_key *key;
+	uint32_t i = 0;
 	uint64_t at;
 	int b;
 
 	if (!t->keys || m->extent > t->last)
+		return -ERANGE;
+	while (i < t->n_paths && t->path[i] != path)
+		i++;
+	if (t->n_paths && i == t->n_paths)
 		return -ERANGE;
 	if (m->kind == KVS_KIND_AUX) {
 		at = t->aux_at;
@@ -94,7 +105,8 @@ int kvs_send_remote_key(const struct kvs_send_remote *t,
 		at = m->extent == t->last ? t->places[b].last
 					  : t->places[b].full;
 	}
-	ret->rkey = t->keys[m->extent].rkey;
-	ret->addr = t->keys[m->extent].addr + at + m->offset;
+	key = &t->keys[(uint64_t)i * (t->last + 1) + m->extent];
+	ret->rkey = key->rkey;
+	ret->addr = key->addr + at + m->offset;
 	return 0;
 }

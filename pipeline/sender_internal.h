@@ -45,7 +45,7 @@
 #define KVS_SENDER_MAGIC 0x52444e53u
 #define KVS_SEND_ROOM_MAGIC 0x4d4f4f52u
 #define KVS_SEND_BUCKETS 4096 /* of the table of rooms; power of two */
-#define KVS_SEND_SLOTS_MAX 64 /* data connections to one worker */
+#define KVS_SEND_SLOTS_MAX KVS_PATHS_MAX /* data connections to one worker */
 #define KVS_SEND_WORKERS_MAX 256 /* workers of one daemon */
 #define KVS_SEND_CHUNKS_MAX 1024 /* outstanding, over all rooms */
 #define KVS_SEND_IOV_MAX 16384 /* pieces of one chunk */
@@ -102,8 +102,12 @@ bool kvs_gather_next(struct kvs_gather *g, const struct kvs_gather_map *map,
 /* ---- remote: where to write, on a one-sided transport ---- */
 
 struct kvs_send_remote {
-	struct kvs_grant_key *keys; /* of each extent; NULL: not one-sided */
+	/* of each extent, for one path after the other; NULL: not one-sided */
+	struct kvs_grant_key *keys;
 	uint32_t last; /* number of the last extent */
+	uint32_t n_paths; /* 0: the keys are for any */
+	uint16_t path[KVS_PATHS_MAX]; /* data connections, by slot */
+	uint64_t paths; /* bit of each of them */
 	struct kvs_grant_place *places; /* by buffer of this rank's layout */
 	uint64_t aux_at; /* bytes, in the last extent */
 };
@@ -124,10 +128,11 @@ const char *kvs_send_remote_init(struct kvs_send_remote *t,
 				 const struct kvs_layout *l, bool one_sided,
 				 const struct kvs_msg_grant *g);
 void kvs_send_remote_fini(struct kvs_send_remote *t);
-/* 0; -ERANGE: no such place. */
+/* Of a chunk that goes over data connection @path. 0; -ERANGE: no such place,
+ * or no key for that. */
 int kvs_send_remote_key(const struct kvs_send_remote *t,
 			const struct kvs_layout *l,
-			const struct kvs_msg_chunk *m,
+			const struct kvs_msg_chunk *m, uint32_t path,
 			struct kvs_grant_key *ret);
 
 /* ---- past: what an ABORT may still ask about ---- */
@@ -290,6 +295,7 @@ struct kvs_send_slot {
 	struct kvs_list calls; /* chunks with the transport, in order */
 	uint64_t call_at; /* ns; the first of them is at the head since then */
 	uint64_t deadline; /* ns; of getting ready */
+	uint64_t trouble; /* ns; since when it could not be had; 0: fine */
 	struct kvs_auth_sender auth; /* until it is ready */
 	int said; /* error the daemon gave before closing */
 	char text[KVS_SEND_TEXT];
@@ -391,6 +397,7 @@ struct kvs_sender {
 	struct kvs_auth_keys keys; /* of key_file, as last read */
 	enum kvs_digest_kind digest; /* what the daemon wants of LAST */
 	bool one_sided; /* both sides can */
+	bool paths; /* its GRANTs name data connections */
 	uint32_t at_once; /* workers to connect to before they grant */
 	uint64_t keepalive; /* ns; 0: none */
 	struct kvs_timer keepalive_timer;
@@ -465,13 +472,13 @@ int kvs_sender_say(struct kvs_sender *s, const struct kvs_msg *m);
 int kvs_sender_say_on(struct kvs_sender *s, struct kvs_conn *c,
 		      const struct kvs_msg *m);
 void kvs_sender_hello(struct kvs_sender *s, struct kvs_msg *ret,
-		      unsigned int role, uint32_t worker);
+		      unsigned int role, uint32_t worker, uint32_t path);
 
 /* sender_auth.c */
 /* Say HELLO on a new connection. 0 or -errno (the connection is closed). */
 int kvs_sender_greet(struct kvs_sender *s, struct kvs_conn *c,
 		     struct kvs_auth_sender *a, unsigned int role,
-		     uint32_t worker);
+		     uint32_t worker, uint32_t path);
 /* A message of the handshake: 1: HELLO, to be believed; 0: wait for more;
  * -errno with @ret_why. */
 int kvs_sender_greeted(struct kvs_sender *s, struct kvs_conn *c,

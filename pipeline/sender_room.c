@@ -311,6 +311,10 @@ static void take_grant(struct kvs_send_room *r, const struct kvs_msg_grant *g)
 	else
 		wrong = kvs_send_remote_init(&r->remote, s->layout,
 					     s->one_sided, g);
+	if (!wrong && r->remote.paths &&
+	    (!s->paths || r->remote.paths >> (s->slots - 1) > 1))
+		wrong = "GRANT: for data connections that this rank does not "
+			"have";
 	kvs_list_for_each_entry(j, &r->jobs, node) {
 		if (!wrong)
 			wrong = aux_wrong(r, j);

@@ -79,8 +79,7 @@ union kvs_wire_any {
 static const char *kvs_get_hello(const struct kvs_wire_hello *w,
 				 struct kvs_msg_hello *m)
 {
-	if (kvs_get16(w->reserved))
-		return kvs_wire_bad_value;
+	m->paths = kvs_get16(w->paths);
 	m->version_min = kvs_get16(w->version_min);
 	m->version_max = kvs_get16(w->version_max);
 	m->role = kvs_get16(w->role);
@@ -189,17 +188,33 @@ static void kvs_get_places(const unsigned char *array, uint32_t n,
 	}
 }
 
+static bool kvs_get_paths(const unsigned char *array, uint32_t n, uint16_t *ret)
+{
+	struct kvs_wire_path p;
+
+	for (uint32_t i = 0; i < n; i++) {
+		memcpy(&p, array + i * sizeof(p), sizeof(p));
+		ret[i] = kvs_get16(p.path);
+		if (kvs_get16(p.reserved))
+			return false;
+	}
+	return true;
+}
+
 static const char *kvs_get_grant(const struct kvs_wire_grant *w,
 				 const unsigned char *array, size_t left,
 				 struct kvs_wire_scratch *s,
 				 struct kvs_msg_grant *m)
 {
 	uint32_t n = kvs_get32(w->n_keys);
-	uint32_t n_places = kvs_get32(w->n_places);
+	uint32_t n_places = kvs_get16(w->n_places);
+	uint32_t n_paths = kvs_get16(w->n_paths);
 
 	if (n > KVS_WIRE_GRANT_KEYS_MAX || n_places > KVS_LAYOUT_BUFFERS_MAX ||
+	    n_paths > KVS_PATHS_MAX ||
 	    left != (uint64_t)n * sizeof(struct kvs_wire_key) +
-			    n_places * sizeof(struct kvs_wire_place))
+			    n_places * sizeof(struct kvs_wire_place) +
+			    n_paths * sizeof(struct kvs_wire_path))
 		return kvs_wire_bad_count;
 	m->room = kvs_get64(w->room);
 	m->generation = kvs_get64(w->generation);
@@ -218,13 +233,17 @@ static const char *kvs_get_grant(const struct kvs_wire_grant *w,
 	m->batch_bytes = kvs_get64(w->batch_bytes);
 	m->n_keys = n;
 	m->n_places = n_places;
+	m->n_paths = n_paths;
 	m->aux_at = (uint64_t)kvs_get32(w->aux_at) * KVS_RUN_ALIGN;
 	m->keys = n ? s->keys : NULL;
 	m->places = n_places ? s->places : NULL;
+	m->paths = n_paths ? s->paths : NULL;
 	kvs_get_keys(array, n, s->keys);
-	kvs_get_places(array + n * sizeof(struct kvs_wire_key), n_places,
-		       s->places);
-	return NULL;
+	array += n * sizeof(struct kvs_wire_key);
+	kvs_get_places(array, n_places, s->places);
+	array += n_places * sizeof(struct kvs_wire_place);
+	return kvs_get_paths(array, n_paths, s->paths) ? NULL
+						       : kvs_wire_bad_value;
 }
 
 static const char *kvs_get_refuse(const struct kvs_wire_refuse *w,
@@ -460,6 +479,7 @@ static void kvs_put_hello(struct kvs_wire_hello *w,
 	w->version_min = kvs_put16(m->version_min);
 	w->version_max = kvs_put16(m->version_max);
 	w->role = kvs_put16(m->role);
+	w->paths = kvs_put16(m->paths);
 	w->caps = kvs_put64(m->caps);
 	w->instance = kvs_put64(m->instance);
 	w->session = kvs_put64(m->session);
@@ -502,7 +522,8 @@ static void kvs_put_grant(struct kvs_wire_grant *w,
 	w->n_layers = kvs_put32(m->n_layers);
 	w->aux_len = kvs_put32(m->aux_len);
 	w->n_keys = kvs_put32(m->n_keys);
-	w->n_places = kvs_put32(m->n_places);
+	w->n_places = kvs_put16((uint16_t)m->n_places);
+	w->n_paths = kvs_put16((uint16_t)m->n_paths);
 	w->aux_at = kvs_put32((uint32_t)(m->aux_at / KVS_RUN_ALIGN));
 	w->call_timeout_ms = kvs_put32(m->call_timeout_ms);
 	w->batch_bytes = kvs_put64(m->batch_bytes);
@@ -621,8 +642,9 @@ static bool kvs_place_ok(uint64_t at)
 static bool kvs_may_grant(const struct kvs_msg_grant *m)
 {
 	if ((m->n_keys && !m->keys) || (m->n_places && !m->places) ||
-	    m->n_keys > KVS_WIRE_GRANT_KEYS_MAX ||
-	    m->n_places > KVS_LAYOUT_BUFFERS_MAX || !kvs_place_ok(m->aux_at))
+	    (m->n_paths && !m->paths) || m->n_keys > KVS_WIRE_GRANT_KEYS_MAX ||
+	    m->n_places > KVS_LAYOUT_BUFFERS_MAX ||
+	    m->n_paths > KVS_PATHS_MAX || !kvs_place_ok(m->aux_at))
 		return false;
 	for (uint32_t i = 0; i < m->n_places; i++)
 		if (!kvs_place_ok(m->places[i].full) ||
@@ -677,6 +699,12 @@ static void kvs_put_grant_arrays(unsigned char *at,
 		memcpy(at, &w, sizeof(w));
 		at += sizeof(w);
 	}
+	for (uint32_t i = 0; i < m->n_paths; i++) {
+		struct kvs_wire_path w = { .path = kvs_put16(m->paths[i]) };
+
+		memcpy(at, &w, sizeof(w));
+		at += sizeof(w);
+	}
 }
 
 static void kvs_put_arrays(unsigned char *at, const struct kvs_msg *m)
@@ -727,7 +755,8 @@ int kvs_wire_encode(const struct kvs_msg *m, void *buf, size_t cap)
 			(m->layout.l.cuts ? sizeof(struct kvs_wire_cut) : 0));
 	else if (m->type == KVS_WIRE_GRANT)
 		len += m->grant.n_keys * sizeof(struct kvs_wire_key) +
-		       m->grant.n_places * sizeof(struct kvs_wire_place);
+		       m->grant.n_places * sizeof(struct kvs_wire_place) +
+		       m->grant.n_paths * sizeof(struct kvs_wire_path);
 	if (len > cap)
 		return -ENOBUFS;
 	memset(&w, 0, sizeof(w));

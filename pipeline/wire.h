@@ -44,6 +44,7 @@
 #define KVS_PEER_NAME 64 /* bytes, NUL included */
 #define KVS_WIRE_GRANT_KEYS_MAX 2048
 #define KVS_WORKERS_MAX 1024 /* of one daemon */
+#define KVS_PATHS_MAX 64 /* data connections of a rank to a worker */
 #define KVS_AUTH_NONCE 32 /* bytes */
 #define KVS_AUTH_MAC 32 /* bytes */
 #define KVS_HELLO_FRAME 128 /* bytes of a HELLO, frame included */
@@ -80,6 +81,8 @@ enum kvs_wire_type { KVS_WIRE_TYPES(KVS_ENUM_) KVS_WIRE_TYPE_MAX };
  * so; at most one bit. */
 #define KVS_CAP_CRC32C (1ULL << 3)
 #define KVS_CAP_ADLER32 (1ULL << 4)
+/* Data connections have numbers, and a GRANT says which its keys are for. */
+#define KVS_CAP_PATHS (1ULL << 5)
 
 /* The digest that capabilities name; the daemon's name at most one. */
 static inline enum kvs_digest_kind kvs_caps_digest(uint64_t caps)
@@ -109,6 +112,9 @@ struct kvs_msg_hello {
 	 * connection to each of that many at once, as keys of GRANTs work on
 	 * it alone; 0: as needed */
 	uint32_t worker;
+	/* KVS_CAP_PATHS. Role data: its number, from 0 on. In a reply on a
+	 * control connection: how many there are to be to each worker */
+	uint16_t paths;
 	uint32_t keepalive_ms; /* 0: none */
 	char name[KVS_PEER_NAME]; /* peer (prefill instance); never empty; in a
 				   * reply not looked at */
@@ -154,12 +160,16 @@ struct kvs_msg_grant {
 	uint64_t batch_bytes; /* not more launched at a time; 0: not said */
 	/* One-sided, a rank with bytes to send: n_extents keys, and a place of
 	 * each buffer of its layers in the order of kvs_layout_order(). Else
-	 * none. Caller-given arrays. */
+	 * none. With paths as many keys for each of them, one after the other,
+	 * and the number of the data connection that they are for; without,
+	 * for any. Caller-given arrays. */
 	uint32_t n_keys;
 	uint32_t n_places;
+	uint32_t n_paths;
 	uint64_t aux_at; /* its aux block, in the last extent; like a place */
 	const struct kvs_grant_key *keys;
 	const struct kvs_grant_place *places;
+	const uint16_t *paths;
 };
 
 struct kvs_msg_refuse {
@@ -258,6 +268,7 @@ struct kvs_wire_scratch {
 	struct kvs_buffer_cut cuts[KVS_LAYOUT_BUFFERS_MAX];
 	struct kvs_grant_key keys[KVS_WIRE_GRANT_KEYS_MAX];
 	struct kvs_grant_place places[KVS_LAYOUT_BUFFERS_MAX];
+	uint16_t paths[KVS_PATHS_MAX];
 };
 
 /**

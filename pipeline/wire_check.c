@@ -36,8 +36,30 @@ static const char *kvs_check_hello(const struct kvs_msg_hello *m)
 	    m->worker >= KVS_WORKERS_MAX)
 		return kvs_wire_bad_value;
 	/* only a reply names a session, or workers, on a control connection */
-	if (!m->session && (m->role == KVS_ROLE_DATA || m->worker))
+	if (!m->session && (m->role == KVS_ROLE_DATA || m->worker || m->paths))
 		return kvs_wire_bad_value;
+	if (m->paths && !(m->caps & KVS_CAP_PATHS))
+		return kvs_wire_bad_value;
+	if (m->role == KVS_ROLE_DATA ? m->paths >= KVS_PATHS_MAX
+				     : m->paths > KVS_PATHS_MAX)
+		return kvs_wire_bad_value;
+	return NULL;
+}
+
+/* Each once; the keys of one behind those of another. */
+static const char *kvs_check_paths(const struct kvs_msg_grant *m)
+{
+	uint64_t seen = 0;
+
+	static_assert(KVS_PATHS_MAX <= 64, "a bit each");
+	if (m->n_paths > KVS_PATHS_MAX ||
+	    m->n_keys != (uint64_t)m->n_extents * m->n_paths)
+		return kvs_wire_bad_count;
+	for (uint32_t i = 0; m->paths && i < m->n_paths; i++) {
+		if (m->paths[i] >= KVS_PATHS_MAX || seen & 1ULL << m->paths[i])
+			return kvs_wire_bad_value;
+		seen |= 1ULL << m->paths[i];
+	}
 	return NULL;
 }
 
@@ -63,8 +85,13 @@ static const char *kvs_check_grant(const struct kvs_msg_grant *m)
 	if (m->n_extents > KVS_EXTENTS_MAX ||
 	    m->n_extents != (pages + extent_pages - 1) / extent_pages)
 		return kvs_wire_bad_value;
-	if (m->n_keys ? m->n_keys != m->n_extents : m->n_places != 0)
+	if (m->n_paths) {
+		reason = kvs_check_paths(m);
+		if (reason)
+			return reason;
+	} else if (m->n_keys ? m->n_keys != m->n_extents : m->n_places != 0) {
 		return kvs_wire_bad_count;
+	}
 	return m->aux_at && !m->n_keys ? kvs_wire_bad_value : NULL;
 }
 

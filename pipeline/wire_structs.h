@@ -22,7 +22,7 @@ struct kvs_wire_hello {
 	kvs_le16 version_min;
 	kvs_le16 version_max;
 	kvs_le16 role;
-	kvs_le16 reserved;
+	kvs_le16 paths;
 	kvs_le64 caps;
 	kvs_le64 instance;
 	kvs_le64 session;
@@ -104,6 +104,12 @@ struct kvs_wire_place {
 };
 static_assert(sizeof(struct kvs_wire_place) == 8, "GRANT place");
 
+struct kvs_wire_path {
+	kvs_le16 path;
+	kvs_le16 reserved;
+};
+static_assert(sizeof(struct kvs_wire_path) == 4, "GRANT path");
+
 struct kvs_wire_grant {
 	struct kvs_frame frame;
 	kvs_le64 room;
@@ -120,23 +126,27 @@ struct kvs_wire_grant {
 	kvs_le32 n_layers;
 	kvs_le32 aux_len;
 	kvs_le32 n_keys;
-	kvs_le32 n_places;
+	kvs_le16 n_places;
+	kvs_le16 n_paths;
 	kvs_le32 aux_at; /* units of KVS_RUN_ALIGN bytes */
 	kvs_le32 call_timeout_ms;
 	kvs_le64 batch_bytes;
 	/* then n_keys of struct kvs_wire_key */
 	/* then n_places of struct kvs_wire_place */
+	/* then n_paths of struct kvs_wire_path */
 };
 static_assert(sizeof(struct kvs_wire_grant) == 96, "GRANT");
 static_assert(offsetof(struct kvs_wire_grant, rank) == 40, "GRANT.rank");
 static_assert(offsetof(struct kvs_wire_grant, n_keys) == 72, "GRANT.n_keys");
+static_assert(offsetof(struct kvs_wire_grant, n_paths) == 78, "GRANT.n_paths");
 static_assert(offsetof(struct kvs_wire_grant, batch_bytes) == 88,
 	      "GRANT.batch_bytes");
 static_assert(sizeof(struct kvs_wire_grant) +
 			      KVS_WIRE_GRANT_KEYS_MAX *
 				      sizeof(struct kvs_wire_key) +
 			      KVS_LAYOUT_BUFFERS_MAX *
-				      sizeof(struct kvs_wire_place) <=
+				      sizeof(struct kvs_wire_place) +
+			      KVS_PATHS_MAX * sizeof(struct kvs_wire_path) <=
 		      KVS_FRAME_MAX,
 	      "the largest GRANT fits a frame");
 

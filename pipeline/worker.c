@@ -70,8 +70,10 @@ void kvs_worker_destroy(struct kvs_worker *w)
 	kvs_list_for_each_entry_safe(e, tmp, &w->engines, node)
 		worker_engine_free(e);
 	kvs_host_cache_fini(&w->hosts);
-	while ((s = kvs_u64map_next(&w->sessions, &pos)))
+	while ((s = kvs_u64map_next(&w->sessions, &pos))) {
+		free(s->paths);
 		free(s);
+	}
 	kvs_cache_fini(w);
 	kvs_retracts_fini(w);
 	kvs_admission_fini(w);
@@ -163,6 +165,7 @@ int kvs_worker_session_add(struct kvs_worker *w, uint64_t id, const char *peer,
 	s->rank = rank;
 	s->acks = caps & KVS_CAP_DRAIN_ACK;
 	s->one_sided = w->o.one_sided && caps & KVS_CAP_ONE_SIDED;
+	s->numbered = s->one_sided && caps & KVS_CAP_PATHS;
 	s->digest = kvs_caps_digest(caps);
 	kvs_list_init(&s->ranks);
 	ret = kvs_u64map_add(&w->sessions, id, s);
@@ -205,6 +208,7 @@ void kvs_worker_session_lost(struct kvs_worker *w, uint64_t id, int err,
 	session_ranks_lost(
 		s, err == -EPROTO ? KVS_CAUSE_PROTOCOL : KVS_CAUSE_PEER_LOST,
 		err ? -err : ECONNRESET, why);
+	free(s->paths);
 	free(s);
 }
 

@@ -123,6 +123,8 @@ struct kvs_worker_session {
 	bool ack_warned; /* that one was ignored; said once a peer */
 	bool one_sided; /* writes to granted memory by itself */
 	bool torn; /* its connections were torn down: it gets no new ones */
+	bool numbered; /* its data connections have numbers (paths) */
+	struct kvs_session_paths *paths; /* the node's, freed here; NULL */
 	enum kvs_digest_kind digest; /* its LAST carries this one */
 	struct kvs_list ranks; /* struct kvs_room_rank bound to it */
 	uint64_t acks_not_awaited; /* ABORTs sent without waiting for an
@@ -241,10 +243,17 @@ void kvs_worker_receive_end(struct kvs_worker *w, struct kvs_receive *rx,
 int kvs_worker_written(struct kvs_worker *w, uint64_t session, uint64_t conn,
 		       const struct kvs_msg_chunk *m,
 		       enum kvs_proto_error *ret_reason);
-/* Answer to grant_open(): 0, with a key for each extent; or -errno. */
+/* What was granted: as in struct kvs_msg_grant. */
+struct kvs_granted {
+	const struct kvs_grant_key *keys;
+	uint32_t n_keys;
+	const uint16_t *paths;
+	uint32_t n_paths;
+};
+
+/* Answer to grant_open(): 0 and @what, copied; or -errno. */
 void kvs_worker_grant_opened(struct kvs_worker *w, struct kvs_room_rank *k,
-			     int status, const struct kvs_grant_key *keys,
-			     uint32_t n_keys);
+			     int status, const struct kvs_granted *what);
 /* Answer to grant_close(): 0 it is proven that nobody writes through it any
  * more, @torn_down as its connections are no more; or -errno. */
 void kvs_worker_grant_closed(struct kvs_worker *w, struct kvs_room_rank *k,

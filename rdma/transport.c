@@ -187,6 +187,12 @@ void kvs_conn_set_owner_on(struct kvs_conn *c, uint64_t owner,
 	kvs_conn_set_owner(c, owner);
 }
 
+unsigned int kvs_conn_rail(const struct kvs_conn *c)
+{
+	KVS_CHECK_MAGIC(c, KVS_CONN_MAGIC);
+	return c->rail ? c->rail - 1 : 0;
+}
+
 void *kvs_conn_user(const struct kvs_conn *c)
 {
 	KVS_CHECK_MAGIC(c, KVS_CONN_MAGIC);

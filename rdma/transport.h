@@ -281,6 +281,8 @@ void kvs_conn_set_owner(struct kvs_conn *c, uint64_t owner);
  * it has failed. */
 void kvs_conn_set_owner_on(struct kvs_conn *c, uint64_t owner,
 			   unsigned int rail);
+/* The device that it is on, once it has an owner; 0 where there is no choice. */
+unsigned int kvs_conn_rail(const struct kvs_conn *c);
 void *kvs_conn_user(const struct kvs_conn *c);
 struct kvs_transport *kvs_conn_transport(const struct kvs_conn *c);
 /* Address of the other side, for messages; static storage of the conn. */

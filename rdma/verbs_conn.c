@@ -589,6 +589,7 @@ static int take_device(struct kvs_verbs_conn *vc, struct kvs_verbs_dev *dev)
 		dev = vc->own->dev;
 	}
 	vc->dev = dev;
+	vc->c.rail = dev->index + 1; /* it may not be the one asked for */
 	vc->pd = vc->own ? vc->own->pd : dev->pd;
 	dev->n_conns++;
 	return 0;

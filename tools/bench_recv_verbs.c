@@ -160,6 +160,7 @@ static int settings(const struct verbs *v, struct kvs_settings *s)
 {
 	const struct kvs_recv_run *run = v->run;
 	char pool[32], tokens[32], sock[80], gid[16], mtu[16], port[16];
+	char connections[16];
 	const char *const set[][2] = {
 		{ "listen.address", "127.0.0.1:0" },
 		{ "listen.max_connections", "128" },
@@ -179,6 +180,8 @@ static int settings(const struct verbs *v, struct kvs_settings *s)
 		{ "rdma.port", port },
 		{ "rdma.gid_index", gid },
 		{ "rdma.mtu", mtu },
+		{ "rdma.connections", connections },
+		{ "rdma.stripe_min", "1" },
 	};
 	int r = 0;
 
@@ -188,6 +191,7 @@ static int settings(const struct verbs *v, struct kvs_settings *s)
 	snprintf(gid, sizeof(gid), "%d", run->device->gid_index);
 	snprintf(mtu, sizeof(mtu), "%u", run->device->mtu);
 	snprintf(port, sizeof(port), "%u", run->device->port);
+	snprintf(connections, sizeof(connections), "%u", run->connections);
 	kvs_settings_init(s);
 	for (size_t i = 0; i < sizeof(set) / sizeof(set[0]) && !r; i++)
 		r = kvs_settings_set(s, set[i][0], set[i][1], v->why, v->len);

@@ -76,7 +76,8 @@ struct kvs_send_ops {
  * @buffers: base address of each layer buffer, @layout->n_buffers of them;
  *           page p of buffer b is at buffers[b] + p * item_len; host memory,
  *           or memory of @device
- * @data_connections: per daemon worker; 0: 2
+ * @data_connections: per daemon worker; 0: 2. Over RDMA a daemon may say how
+ *                    many itself (its rdma.connections)
  * @window: bytes queued to the kernel at most over all data connections
  *          before the sender waits; 0: 64 MiB
  * @chunk_max: bytes of one chunk; 0: 16 MiB
@@ -107,7 +108,8 @@ struct kvs_send_ops {
  * @stripe_min: bytes of a room's pages, of this rank, from which on its chunks
  *              go over all data connections of RDMA; those of a smaller one go
  *              over one, so that the loss of another is no affair of it. 0:
- *              64 MiB; 1: all rooms over all. TCP always takes all.
+ *              64 MiB; 1: all rooms over all. TCP always takes all. Where the
+ *              daemon names the connections of a room, these are "all".
  * @device: what @buffers are memory of, see kvstage/device.h; NULL: they are
  *          host memory. Outlives the sender. Aux blocks are host memory always
  * @source: how the network gets at @buffers. What is asked for and cannot be

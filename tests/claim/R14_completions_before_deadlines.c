@@ -31,6 +31,7 @@ static void node_up(void)
 	assert_int_equal(kvs_loop_create(fabric, "node", &node.transport), 0);
 	kvs_mailbox_init(&node.mailbox, node.transport, &node);
 	kvs_list_init(&node.conns);
+	kvs_list_init(&node.pending);
 	node.worker = g.w;
 }
 

@@ -168,7 +168,7 @@ static bool write_chunk(struct vconn *v, struct vwrite *w,
 	ps_chunk_msg(v->p, r, i, &m);
 	assert_int_equal(kvs_wire_encode(&m, w->tx.frame, sizeof(w->tx.frame)),
 			 KVS_DATA_FRAME);
-	assert_int_equal(kvs_send_remote_key(&r->remote, &r->l, &m.chunk,
+	assert_int_equal(kvs_send_remote_key(&r->remote, &r->l, &m.chunk, 0,
 					     &w->tx.remote),
 			 0);
 	w->tx.remote.addr &= mask;

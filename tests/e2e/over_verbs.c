@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Linked to a test, this machine has a verbs device: one of the double, of
- * the driver that KVS_TEST_DRIVER names (mlx5_core grants by windows, rxe by
- * registrations). What the test claims over TCP holds over RDMA then, with
+ * Linked to a test, this machine has verbs devices: KVS_TEST_DEVICES (1) of
+ * the double, of the driver that KVS_TEST_DRIVER names (mlx5_core grants by
+ * windows, rxe by registrations). What the test claims over TCP holds over RDMA then, with
  * daemon and sender in one process. In the end nothing may be left of it, and
  * nothing was done that no caller may do.
  */
@@ -34,14 +34,20 @@ static void world_ends(void)
 __attribute__((constructor)) static void world_begins(void)
 {
 	const char *driver = getenv("KVS_TEST_DRIVER");
+	const char *devices = getenv("KVS_TEST_DEVICES");
+	unsigned int n = devices ? (unsigned int)strtoul(devices, NULL, 10) : 1;
 	struct fv_spec s = {
-		.name = "fake0",
 		.driver = driver ? driver : "mlx5_core",
 	};
+	char name[16];
 
+	s.name = name;
 	if (!strcmp(s.driver, "rxe"))
 		s.model = FV_RXE;
 	fv_begin();
-	fv_device_add(&s);
+	for (unsigned int i = 0; i < n; i++) {
+		snprintf(name, sizeof(name), "fake%u", i);
+		fv_device_add(&s);
+	}
 	atexit(world_ends);
 }

@@ -75,6 +75,50 @@ static void corpus_message(struct corpus *c, unsigned int type)
 	corpus_write(c, "wire", path, c->buf, (size_t)len);
 }
 
+/* A GRANT for two data connections, and what is wrong in one. */
+static void corpus_paths(struct corpus *c)
+{
+	static const struct kvs_grant_key keys[4] = {
+		{ 0x1000, 1 }, { 0x2000, 2 }, { 0x3000, 3 }, { 0x4000, 4 }
+	};
+	static const struct kvs_grant_place places[1] = { { 64, 128 } };
+	static const uint16_t paths[2] = { 3, 62 };
+	const struct kvs_msg m = {
+		.type = KVS_WIRE_GRANT,
+		.grant = {
+			.room = 1,
+			.generation = 2,
+			.tokens = 100,
+			.page_size = 16,
+			.extent_tokens = 64,
+			.n_extents = 2,
+			.n_layers = 1,
+			.n_keys = 4,
+			.n_places = 1,
+			.n_paths = 2,
+			.keys = keys,
+			.places = places,
+			.paths = paths,
+		},
+	};
+	int len = kvs_wire_encode(&m, c->buf, sizeof(c->buf));
+	unsigned char *last = c->buf + len - 4;
+
+	KVS_ASSERT(len == 96 + 4 * 12 + 8 + 2 * 4);
+	corpus_write(c, "wire", "GRANT-paths", c->buf, (size_t)len);
+	last[0] = 3;
+	corpus_write(c, "wire", "GRANT-paths-twice", c->buf, (size_t)len);
+	last[0] = KVS_PATHS_MAX;
+	corpus_write(c, "wire", "GRANT-paths-over", c->buf, (size_t)len);
+	last[0] = 62;
+	last[2] = 1;
+	corpus_write(c, "wire", "GRANT-paths-reserved", c->buf, (size_t)len);
+	last[2] = 0;
+	corpus_write(c, "wire", "GRANT-paths-cut", c->buf, (size_t)len - 2);
+	c->buf[78] = 0xff;
+	corpus_write(c, "wire", "GRANT-paths-count", c->buf, (size_t)len);
+}
+
 static void corpus_ranges(struct corpus *c)
 {
 	static const char *const names[] = { "few", "some", "many", "most" };
@@ -159,6 +203,7 @@ int main(int argc, char **argv)
 	c.dir = argv[1];
 	for (type = KVS_WIRE_HELLO; type < KVS_WIRE_TYPE_MAX; type++)
 		corpus_message(&c, type);
+	corpus_paths(&c);
 	corpus_ranges(&c);
 	corpus_segment(&c);
 	return c.err;

@@ -261,6 +261,7 @@ int ps_hello(struct ps *p)
 	p->token = m.hello.session;
 	p->instance = m.hello.instance;
 	p->keepalive_ms = m.hello.keepalive_ms;
+	p->paths = m.hello.paths;
 	return 0;
 }
 

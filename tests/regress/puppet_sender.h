@@ -41,6 +41,7 @@ struct ps {
 	uint64_t token; /* from the HELLO answer */
 	uint64_t instance; /* of the daemon */
 	uint32_t keepalive_ms;
+	uint32_t paths; /* data connections to make; 0: it does not say */
 	struct kvs_wire_scratch *scratch;
 };
 

@@ -6,8 +6,8 @@
 # for each buffer and extent, and not by one for each page, with nothing copied
 # before it is sent; with a checksum the bytes are the right ones. Without
 # ib_write_bw it says so, with 77. The ratio is printed, and not asserted.
-# With two devices the ranks of a room are given one each, and both carry their
-# half, byte by byte.
+# With two devices the rooms of two ranks are spread over both, and so are the
+# pieces of large ones of a single rank, byte by byte.
 
 set -u -o pipefail
 build=${1:?usage: recv.sh BUILD}

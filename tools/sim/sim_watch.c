@@ -286,15 +286,13 @@ int __wrap_kvs_worker_written(struct kvs_worker *w, uint64_t session,
 /* ---- grants -------------------------------------------------------------- */
 
 REAL(void, kvs_worker_grant_opened, struct kvs_worker *w,
-     struct kvs_room_rank *k, int status, const struct kvs_grant_key *keys,
-     uint32_t n_keys);
+     struct kvs_room_rank *k, int status, const struct kvs_granted *what);
 void __wrap_kvs_worker_grant_opened(struct kvs_worker *w,
 				    struct kvs_room_rank *k, int status,
-				    const struct kvs_grant_key *keys,
-				    uint32_t n_keys)
+				    const struct kvs_granted *what)
 {
 	sim_seen(k->room, status ? SIM_EV_GRANT_NONE : SIM_EV_GRANT_OPEN);
-	__real_kvs_worker_grant_opened(w, k, status, keys, n_keys);
+	__real_kvs_worker_grant_opened(w, k, status, what);
 }
 
 REAL(void, kvs_worker_grant_closed, struct kvs_worker *w,

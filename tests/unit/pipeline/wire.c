@@ -117,7 +117,8 @@ static void wire_sizes(void **state)
 		len = encode_random(b, type, 1);
 		if (type == KVS_WIRE_GRANT)
 			len -= (int)(12 * b->m.grant.n_keys +
-				     8 * b->m.grant.n_places);
+				     8 * b->m.grant.n_places +
+				     4 * b->m.grant.n_paths);
 		assert_int_equal(len, size[type]);
 		memcpy(&payload, b->buf + 12, 4);
 		if (type == KVS_WIRE_CHUNK)
@@ -197,7 +198,11 @@ static void assert_in_bounds(const struct bench *b)
 		assert_true(m->grant.first_layer + m->grant.n_layers <= 65536);
 		assert_true(m->grant.aux_len <= KVS_AUX_MAX);
 		assert_true(!m->grant.n_keys ||
-			    m->grant.n_keys == m->grant.n_extents);
+			    m->grant.n_keys ==
+				    m->grant.n_extents *
+					    (m->grant.n_paths ? m->grant.n_paths
+							      : 1));
+		assert_true(m->grant.n_paths <= KVS_PATHS_MAX);
 		assert_true(m->grant.n_places <= KVS_LAYOUT_BUFFERS_MAX);
 		assert_true(m->grant.n_keys || !m->grant.n_places);
 		assert_true(m->grant.aux_at < KVS_GRANT_PLACE_MAX);

@@ -66,6 +66,8 @@ static void kvs_random_hello(struct kvs_rng *r, struct kvs_msg_hello *m)
 	m->rank = kvs_u32(r, 0, m->n_ranks - 1);
 	if (m->role == KVS_ROLE_DATA)
 		m->worker = kvs_u32(r, 0, KVS_WORKERS_MAX - 1);
+	if (m->caps & KVS_CAP_PATHS)
+		m->paths = (uint16_t)kvs_u32(r, 0, KVS_PATHS_MAX - 1);
 	m->keepalive_ms = (uint32_t)kvs_rng_next(r);
 	kvs_random_text(r, m->name, sizeof(m->name), false);
 }
@@ -110,6 +112,24 @@ static uint64_t kvs_random_place(struct kvs_rng *r)
 	return (kvs_rng_next(r) & UINT32_MAX) * KVS_RUN_ALIGN;
 }
 
+/* As many keys for each. */
+static void kvs_random_paths(struct kvs_rng *r, struct kvs_wire_scratch *s,
+			     struct kvs_msg_grant *m)
+{
+	uint32_t most = KVS_WIRE_GRANT_KEYS_MAX / m->n_extents;
+	uint32_t first = kvs_u32(r, 0, KVS_PATHS_MAX - 1);
+	uint32_t i;
+
+	if (most > KVS_PATHS_MAX)
+		most = KVS_PATHS_MAX;
+	m->n_paths = kvs_u32(r, 0, most < 4 ? most : 4);
+	m->paths = m->n_paths ? s->paths : NULL;
+	if (m->n_paths)
+		m->n_keys = m->n_extents * m->n_paths;
+	for (i = 0; i < m->n_paths; i++)
+		s->paths[i] = (uint16_t)((first + 7 * i) % KVS_PATHS_MAX);
+}
+
 static void kvs_random_grant(struct kvs_rng *r, uint32_t most,
 			     struct kvs_wire_scratch *s,
 			     struct kvs_msg_grant *m)
@@ -142,6 +162,7 @@ static void kvs_random_grant(struct kvs_rng *r, uint32_t most,
 		m->n_places = kvs_u32(r, 0, most);
 		m->places = m->n_places ? s->places : NULL;
 		m->aux_at = kvs_random_place(r);
+		kvs_random_paths(r, s, m);
 	}
 	for (i = 0; i < m->n_keys; i++) {
 		s->keys[i].addr = kvs_rng_next(r);
@@ -293,8 +314,12 @@ static bool kvs_equal_grant(const struct kvs_msg_grant *a,
 	    a->n_layers != b->n_layers || a->aux_len != b->aux_len ||
 	    a->call_timeout_ms != b->call_timeout_ms ||
 	    a->batch_bytes != b->batch_bytes || a->n_keys != b->n_keys ||
-	    a->n_places != b->n_places || a->aux_at != b->aux_at)
+	    a->n_places != b->n_places || a->n_paths != b->n_paths ||
+	    a->aux_at != b->aux_at)
 		return false;
+	for (i = 0; i < a->n_paths; i++)
+		if (a->paths[i] != b->paths[i])
+			return false;
 	for (i = 0; i < a->n_places; i++) {
 		if (a->places[i].full != b->places[i].full ||
 		    a->places[i].last != b->places[i].last)
@@ -323,6 +348,7 @@ bool kvs_wire_equal(const struct kvs_msg *a, const struct kvs_msg *b)
 		       a->hello.rank == b->hello.rank &&
 		       a->hello.n_ranks == b->hello.n_ranks &&
 		       a->hello.worker == b->hello.worker &&
+		       a->hello.paths == b->hello.paths &&
 		       a->hello.keepalive_ms == b->hello.keepalive_ms &&
 		       !strcmp(a->hello.name, b->hello.name);
 	case KVS_WIRE_LAYOUT:

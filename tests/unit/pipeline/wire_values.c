@@ -83,7 +83,8 @@ static void wire_counts_lie(void **state)
 	}
 	do {
 		len = (size_t)encode_random(b, KVS_WIRE_GRANT, 4);
-	} while (b->m.grant.n_keys != 4 || b->m.grant.n_places != 2);
+	} while (b->m.grant.n_keys != 4 || b->m.grant.n_places != 2 ||
+		 b->m.grant.n_paths);
 	for (i = 0; i < KVS_ARRAY_SIZE(counts); i++) {
 		put(b, 72, counts[i], 4);
 		expect(b, len, "count");
@@ -253,10 +254,76 @@ static void wire_hello_values(void **state)
 	put(b, 40, 0, 8); /* what begins a connection does not */
 	expect(b, len, "value");
 	put(b, 56, 0, 4);
+	put(b, 22, 0, 2);
 	put(b, 40, 0, 8);
 	assert_int_equal(decode_exact(b, b->buf, len), 0);
 	put(b, 20, 2, 2);
 	expect(b, len, "value");
+}
+
+/* Numbers of data connections: only where both sides have them. */
+static void wire_hello_paths(void **state)
+{
+	struct bench *b = *state;
+	size_t len;
+
+	do {
+		len = (size_t)encode_random(b, KVS_WIRE_HELLO, 1);
+	} while (b->m.hello.role != KVS_ROLE_DATA);
+	put(b, 24, KVS_CAP_PATHS, 8);
+	put(b, 22, KVS_PATHS_MAX - 1, 2);
+	assert_int_equal(decode_exact(b, b->buf, len), 0);
+	assert_int_equal(b->got.hello.paths, KVS_PATHS_MAX - 1);
+	put(b, 22, KVS_PATHS_MAX, 2);
+	expect(b, len, "value");
+	put(b, 22, 1, 2);
+	put(b, 24, 0, 8);
+	expect(b, len, "value");
+	/* an answer says how many there are to be */
+	put(b, 24, KVS_CAP_PATHS, 8);
+	put(b, 20, KVS_ROLE_CONTROL, 2);
+	put(b, 22, KVS_PATHS_MAX, 2);
+	assert_int_equal(decode_exact(b, b->buf, len), 0);
+	put(b, 22, KVS_PATHS_MAX + 1, 2);
+	expect(b, len, "value");
+	put(b, 22, 1, 2);
+	put(b, 56, 0, 4);
+	put(b, 40, 0, 8);
+	expect(b, len, "value");
+}
+
+static void wire_grant_paths(void **state)
+{
+	struct bench *b = *state;
+	uint32_t n, places;
+	size_t len, at;
+
+	do {
+		len = (size_t)encode_random(b, KVS_WIRE_GRANT, 4);
+	} while (b->m.grant.n_paths < 2);
+	n = b->m.grant.n_paths;
+	places = b->m.grant.n_places;
+	at = len - n * 4;
+	assert_int_equal(decode_exact(b, b->buf, len), 0);
+	assert_int_equal(b->got.grant.n_keys, n * b->got.grant.n_extents);
+	/* one twice; one there is not; what is reserved */
+	put(b, at + 4, b->m.grant.paths[0], 4);
+	expect(b, len, "value");
+	put(b, at + 4, KVS_PATHS_MAX, 4);
+	expect(b, len, "value");
+	put(b, at + 4, b->m.grant.paths[1] | 1u << 16, 4);
+	expect(b, len, "value");
+	put(b, at + 4, b->m.grant.paths[1], 4);
+	assert_int_equal(decode_exact(b, b->buf, len), 0);
+	/* more than are there, or than there may be; not as many keys */
+	put(b, 78, n + 1, 2);
+	expect(b, len, "count");
+	put(b, 78, KVS_PATHS_MAX + 1, 2);
+	expect(b, len, "count");
+	/* as many bytes: a place is two of them */
+	put(b, 76, places + 1, 2);
+	put(b, 78, n - 2, 2);
+	expect(b, len, "count");
 }
 
 static void wire_reserved(void **state)
@@ -265,11 +332,11 @@ static void wire_reserved(void **state)
 		unsigned int type;
 		size_t at, width;
 	} v[] = {
-		{ KVS_WIRE_HELLO, 22, 2 },	{ KVS_WIRE_OPEN, 60, 4 },
-		{ KVS_WIRE_REFUSE, 44, 4 },	{ KVS_WIRE_CHUNK, 56, 8 },
-		{ KVS_WIRE_CHUNK_DONE, 56, 8 }, { KVS_WIRE_COMPLETE, 36, 4 },
-		{ KVS_WIRE_ERROR, 20, 4 },	{ KVS_WIRE_KEEPALIVE, 28, 4 },
-		{ KVS_WIRE_CHALLENGE, 48, 16 }, { KVS_WIRE_PROOF, 48, 16 },
+		{ KVS_WIRE_OPEN, 60, 4 },      { KVS_WIRE_REFUSE, 44, 4 },
+		{ KVS_WIRE_CHUNK, 56, 8 },     { KVS_WIRE_CHUNK_DONE, 56, 8 },
+		{ KVS_WIRE_COMPLETE, 36, 4 },  { KVS_WIRE_ERROR, 20, 4 },
+		{ KVS_WIRE_KEEPALIVE, 28, 4 }, { KVS_WIRE_CHALLENGE, 48, 16 },
+		{ KVS_WIRE_PROOF, 48, 16 },
 	};
 	struct bench *b = *state;
 	size_t i, j, len;
@@ -386,6 +453,8 @@ int main(void)
 		cmocka_unit_test(wire_layout_values),
 		cmocka_unit_test(wire_identity),
 		cmocka_unit_test(wire_hello_values),
+		cmocka_unit_test(wire_hello_paths),
+		cmocka_unit_test(wire_grant_paths),
 		cmocka_unit_test(wire_reserved),
 		cmocka_unit_test(wire_text),
 		cmocka_unit_test(wire_errors_and_classes),
