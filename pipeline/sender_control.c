@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,6 +13,10 @@
 #define KVS_SEND_KEEPALIVES_LOST 3 /* silent intervals: gone */
 #define KVS_SEND_RETRY_MIN (10 * KVS_NSEC_PER_MSEC)
 #define KVS_SEND_RETRY_MAX (500 * KVS_NSEC_PER_MSEC)
+#define HUNG_UP                                                \
+	": it hangs up without a word; it may not hear this "  \
+	"address for a while (auth.backoff), or have as many " \
+	"connections as it takes (listen.max_connections)"
 
 static const char *state_waits_for(enum kvs_sender_state st)
 {
@@ -260,6 +265,7 @@ static int control_frame(struct kvs_conn *c, const struct kvs_frame *f)
 			 "it sent a message that is not valid (%s)", reason);
 		return r;
 	}
+	s->heard = true;
 	s->heard_at = kvs_sender_now(s);
 	if (m.type == KVS_WIRE_ERROR) {
 		got_error(s, &m.error);
@@ -303,6 +309,7 @@ static void control_opened(struct kvs_conn *c)
 	struct kvs_sender *s = kvs_conn_user(c);
 
 	s->state = KVS_SENDER_HELLO;
+	s->heard = false;
 	s->heard_at = kvs_sender_now(s);
 	(void)kvs_sender_greet(s, c, &s->auth, KVS_ROLE_CONTROL, 0, 0);
 }
@@ -338,6 +345,14 @@ static void control_closed(struct kvs_conn *c, int err)
 		connect_failed(s, err ? err : -ECONNRESET);
 		return;
 	case KVS_SENDER_HELLO:
+		if (!s->heard && (!err || err == -ECONNRESET)) {
+			/* as if nobody listened: not now, perhaps soon */
+			s->hung_up = true;
+			s->state = KVS_SENDER_CONNECTING;
+			connect_failed(s, err ? err : -ECONNRESET);
+			return;
+		}
+		break;
 	case KVS_SENDER_LAYOUT:
 	case KVS_SENDER_UP:
 		break;
@@ -369,6 +384,7 @@ static void control_connect(struct kvs_sender *s)
 		gone(s, ENOMEM, "out of memory");
 		return;
 	}
+	s->hung_up = false;
 	r = kvs_transport_connect(s->t, &s->addr, KVS_CONN_CONTROL,
 				  &control_ops, s, &s->control);
 	if (r) {
@@ -381,15 +397,15 @@ static void control_due(struct kvs_timer *t)
 {
 	struct kvs_sender *s =
 		kvs_container_of(t, struct kvs_sender, control_timer);
-	char text[128];
+	char text[256];
 
 	if (kvs_sender_now(s) < s->connect_until) {
 		control_connect(s);
 		return;
 	}
 	if (s->state == KVS_SENDER_CONNECTING && s->lost_err) {
-		snprintf(text, sizeof(text), "cannot connect: %s",
-			 kvs_err_name(s->lost_err));
+		snprintf(text, sizeof(text), "cannot connect: %s%s",
+			 kvs_err_name(s->lost_err), s->hung_up ? HUNG_UP : "");
 		gone(s, s->lost_err, text);
 		return;
 	}

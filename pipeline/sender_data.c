@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,6 +178,7 @@ static void slot_failed(struct kvs_send_slot *sl, int err, const char *text)
 	uint64_t now = kvs_sender_now(s);
 	struct kvs_send_chunk *k;
 	char why[KVS_SEND_TEXT + 128];
+	int e = err < 0 ? -err : err;
 
 	sl->state = KVS_SEND_SLOT_IDLE;
 	/* once for all slots that failed together */
@@ -194,16 +196,24 @@ static void slot_failed(struct kvs_send_slot *sl, int err, const char *text)
 		slot_given_up(sl, err, why);
 	if (has_ready(w))
 		return;
-	if (!w->trouble)
+	if (!w->trouble) {
 		w->trouble = now;
+		kvs_log_warn("sender %s/%u: no data connection to worker %u: "
+			     "%s%s%s; its rooms wait",
+			     s->peer, s->rank, w->index, kvs_err_name(err),
+			     text[0] ? ": " : "", text);
+	}
 	if (now - w->trouble < s->connect_timeout)
 		return;
 	while (!kvs_list_empty(&w->run)) {
 		struct kvs_send_room *r =
 			kvs_list_first(&w->run, struct kvs_send_room, run_node);
 
-		/* nothing of it was sent, or it would be poisoned by now */
-		kvs_send_room_fail(r, err < 0 ? -err : err, why, true);
+		/* Nothing of it was sent, or it would be poisoned by now.
+		 * What one connection was refused for, as its key, another
+		 * need not be: never EACCES, which is class 400. */
+		kvs_send_room_fail(r, e == EACCES ? ECONNREFUSED : e, why,
+				   true);
 	}
 	kvs_list_for_each_entry(k, &w->copied, node)
 		kvs_send_room_fail(k->room, err < 0 ? -err : err, why, true);

@@ -403,6 +403,8 @@ struct kvs_sender {
 	struct kvs_timer keepalive_timer;
 	uint64_t keepalive_seq;
 	uint64_t heard_at; /* ns; last frame from the daemon */
+	bool heard; /* a frame since the control connection was opened */
+	bool hung_up; /* the last one was closed before there was one */
 	int lost_err; /* positive errno: why it went away */
 	char lost_text[KVS_SEND_TEXT];
 	struct kvs_list workers;

@@ -94,6 +94,29 @@ static void layout_refused(void **state)
 	rig_free(g);
 }
 
+/* As a daemon does that does not hear this address for a while. */
+static void closed_before_a_word(void **state)
+{
+	struct rig *g = new_rig();
+	struct kvs_msg m;
+
+	(void)state;
+	rig_create_begin(g);
+	for (int i = 0; i < 2; i++) {
+		rig_accept_control(g);
+		rig_expect(g, KVS_WIRE_HELLO, &m);
+		close(g->control);
+		g->control = -1;
+	}
+	rig_accept_control(g);
+	rig_reply_hello(g, 1);
+	rig_expect(g, KVS_WIRE_LAYOUT, &m);
+	rig_send(g->control, &m);
+	rig_create_end(g);
+	assert_int_equal(g->create_err, 0);
+	rig_free(g);
+}
+
 static void closed_during_the_handshake(void **state)
 {
 	struct rig *g = new_rig();
@@ -102,7 +125,8 @@ static void closed_during_the_handshake(void **state)
 	(void)state;
 	rig_create_begin(g);
 	rig_accept_control(g);
-	rig_expect(g, KVS_WIRE_HELLO, &m);
+	rig_reply_hello(g, 1);
+	rig_expect(g, KVS_WIRE_LAYOUT, &m);
 	close(g->control);
 	g->control = -1;
 	rig_create_end(g);
@@ -329,6 +353,7 @@ int main(void)
 		cmocka_unit_test(version_refused_by_the_daemon),
 		cmocka_unit_test(version_not_ours),
 		cmocka_unit_test(layout_refused),
+		cmocka_unit_test(closed_before_a_word),
 		cmocka_unit_test(closed_during_the_handshake),
 		cmocka_unit_test(garbage_is_refused),
 		cmocka_unit_test(message_out_of_place),

@@ -294,10 +294,11 @@ static void data_connection_refused(void **state)
 	rig_grant(g, w);
 	assert_int_equal(kvs_send_pages(r, 0, map, PAGES, NULL), 0);
 	rig_expect(g, KVS_WIRE_ABORT, &m);
-	assert_int_equal(m.abort.err, EACCES);
+	/* why is said; that it is for ever (class 400) is not known */
+	assert_int_equal(m.abort.err, ECONNREFUSED);
 	assert_non_null(strstr(m.abort.text, "EACCES: not you"));
 	e = rig_wait(g, RIG_DONE, 1, 0);
-	assert_int_equal(e.status, -EACCES);
+	assert_int_equal(e.status, -ECONNREFUSED);
 	/* it was tried more than once, and nothing is poisoned */
 	assert_true(g->accepted > 2);
 	rig_abort(g, 1, 11);
