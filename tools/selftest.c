@@ -41,6 +41,7 @@ static const struct kvs_layout layout = {
 
 struct room {
 	uint64_t id;
+	unsigned char nonce[16];
 	uint32_t number; /* in the run */
 	bool admitted;
 	kvs_handle h;
@@ -142,9 +143,12 @@ static int room_admit(struct selftest *t, struct room *r)
 
 	*r = (struct room){ .number = ++t->numbers };
 	ret = kvs_random_id(&r->id);
+	if (!ret)
+		ret = kvs_random_fill(r->nonce, sizeof(r->nonce));
 	if (ret)
 		return say(t, ret, "no random numbers");
 	a.room = r->id;
+	memcpy(a.nonce, r->nonce, sizeof(a.nonce));
 	ret = kvs_engine_admit(t->engine, &a, &r->h);
 	if (ret)
 		return say(t, ret, "admit");
@@ -152,8 +156,8 @@ static int room_admit(struct selftest *t, struct room *r)
 	ret = await(t, r, KVS_STATUS_ADMITTED);
 	for (unsigned int i = 0; !ret && i < LAYERS; i++)
 		ret = wrote(t, i,
-			    kvs_writer_room(&t->writers[i], r->id, r->number,
-					    a.tokens, &r->w[i]));
+			    kvs_writer_room(&t->writers[i], r->id, r->nonce,
+					    r->number, a.tokens, &r->w[i]));
 	return ret;
 }
 

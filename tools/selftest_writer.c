@@ -319,7 +319,8 @@ static int await_grant(struct kvs_writer *w, uint64_t id,
 	return 0;
 }
 
-int kvs_writer_room(struct kvs_writer *w, uint64_t id, uint32_t number,
+int kvs_writer_room(struct kvs_writer *w, uint64_t id,
+		    const unsigned char nonce[16], uint32_t number,
 		    uint64_t tokens, struct kvs_writer_room *ret)
 {
 	struct kvs_msg m = {
@@ -329,6 +330,7 @@ int kvs_writer_room(struct kvs_writer *w, uint64_t id, uint32_t number,
 	int r;
 
 	*ret = (struct kvs_writer_room){ .id = id, .number = number };
+	memcpy(m.open.nonce, nonce, sizeof(m.open.nonce));
 	r = say(w, w->control, &m);
 	if (!r)
 		r = await_grant(w, id, &ret->grant);

@@ -60,7 +60,8 @@ void kvs_writer_close(struct kvs_writer *w);
 
 /* OPEN, and wait for the grant: 0; -ECONNREFUSED what the daemon said;
  * -errno. */
-int kvs_writer_room(struct kvs_writer *w, uint64_t id, uint32_t number,
+int kvs_writer_room(struct kvs_writer *w, uint64_t id,
+		    const unsigned char nonce[16], uint32_t number,
 		    uint64_t tokens, struct kvs_writer_room *ret);
 void kvs_writer_room_fini(struct kvs_writer_room *r);
 

@@ -129,7 +129,8 @@ run 2 "bad, line 1: not 64" "${check[@]}" --auth-key-file "$dir/bad"
 
 # ---- with a key, on any address ----
 
-start --listen-address 0.0.0.0:0 --auth-key-file "$dir/key"
+start --listen-address 0.0.0.0:0 --auth-key-file "$dir/key" \
+	--auth-room-token required
 grep -q "with a key of $dir/key; .*neither encrypted" "$dir/log" ||
 	fail "the start does not say that there is a key"
 send=(kvstage-send --daemon "$at" --requests 4 --max-input 400)
