@@ -89,11 +89,29 @@ static bool none_there(int rc)
 	return rc == -EOPNOTSUPP || rc == -ENODEV;
 }
 
+/* What asked for the device that is not there. */
+static void explain(const struct kvs_network_opts *o, bool named, char *err,
+		    size_t errlen)
+{
+	char what[KVS_NETWORK_NOTE];
+
+	/* it names the setting already */
+	if (!strncmp(err, "rdma.device", strlen("rdma.device")))
+		return;
+	snprintf(what, sizeof(what), "%s", err);
+	if (named)
+		snprintf(err, errlen, "rdma.device = \"%.64s\": %s", o->device,
+			 what);
+	else
+		snprintf(err, errlen, "transport.data = verbs: %s", what);
+}
+
 int kvs_network_create(const struct kvs_network_opts *o,
 		       struct kvs_transport **ret, char *note, char *err,
 		       size_t errlen)
 {
 	bool must = o->data && !strcmp(o->data, "verbs");
+	bool named = o->device && strcmp(o->device, "auto") != 0;
 	struct kvs_verbs_opts v = { 0 };
 	int rc;
 
@@ -119,8 +137,12 @@ int kvs_network_create(const struct kvs_network_opts *o,
 		describe(*ret, !o->no_grants, note);
 		return 0;
 	}
-	if (must || !none_there(rc) ||
-	    (o->device && strcmp(o->device, "auto") != 0))
+	if (must || named) {
+		if (rc == -ENODEV)
+			explain(o, named, err, errlen);
+		return rc;
+	}
+	if (!none_there(rc))
 		return rc;
 	snprintf(note, KVS_NETWORK_NOTE, "%s, TCP only",
 		 rc == -ENODEV ? err : "no verbs device");

@@ -458,6 +458,6 @@ int main(int argc, char **argv)
 	if (ret == -ERANGE)
 		return 2;
 	if (ret)
-		return ret == -EOPNOTSUPP ? 77 : 1;
+		return ret == -EOPNOTSUPP || ret == -ENODEV ? 77 : 1;
 	return res.failed ? 1 : 0;
 }
