@@ -33,5 +33,5 @@ if ! cmake -S "$top" -B "$build/mutate" -G Ninja -DKVS_MUTATE=ON \
 	echo "FAIL: the build without the rule"
 	exit 1
 fi
-exec "$here/run" --rxe 1 --time 600 -- "$here/race_inside.sh" \
+exec "$here/run" --rxe 1 --time 1740 -- "$here/race_inside.sh" \
 	"$build/$name" "$build/mutate/$name"

@@ -18,5 +18,5 @@ export LC_ALL=C
 	echo "skip: built without verbs"
 	exit 77
 }
-exec "$here/run" --rxe 1 --time 860 -- "$here/verbs_inside.sh" \
+exec "$here/run" --rxe 1 --time 1740 -- "$here/verbs_inside.sh" \
 	"$(cd "$build" && pwd)"
