@@ -16,6 +16,9 @@
 
 #define PIN_PERCENT 100u
 
+static const char pin_share_used[] =
+	"as much of the cache is in use as may be pinned (cache.pin_share)";
+
 static void refuse(struct kvs_worker *w, const struct kvs_lookup_request *q,
 		   int err, const char *text)
 {
@@ -66,9 +69,7 @@ void kvs_worker_pin(struct kvs_worker *w, const struct kvs_lookup_request *q)
 	}
 	if (too_much(w)) {
 		kvs_cache_put(w, p);
-		refuse(w, q, ENOSPC,
-		       "as much of the cache is in use as may be pinned "
-		       "(cache.pin_share)");
+		refuse(w, q, ENOSPC, pin_share_used);
 		return;
 	}
 	if (kvs_retract_new(w, e, &r, &t)) {
@@ -118,6 +119,12 @@ void kvs_pin_verified(struct kvs_retraction *t)
 {
 	struct kvs_worker *w = t->w;
 
+	/* what came from disk was not in memory when it was asked for */
+	if (too_much(w)) {
+		kvs_retract_fail(t, KVS_CAUSE_INTERNAL, ENOSPC, "%s",
+				 pin_share_used);
+		return;
+	}
 	kvs_timer_init(&t->limit, pin_timeout);
 	kvs_retract_move(t, KVS_RETRACT_PINNED);
 	/* Whoever pins for ever would keep rooms from memory. */

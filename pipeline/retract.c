@@ -155,7 +155,8 @@ static void count_end(const struct kvs_retraction *t)
 				    ? KVS_RECALL_RESULT_CHECKSUM
 			    : t->cause == KVS_CAUSE_CLAIM_TIMEOUT
 				    ? KVS_RECALL_RESULT_EXPIRED
-				    : KVS_RECALL_RESULT_FAILED]++;
+			    : t->err == ENOSPC ? KVS_RECALL_RESULT_NOSPACE
+					       : KVS_RECALL_RESULT_FAILED]++;
 	else
 		st->retracts[dropped ? KVS_RETRACT_RESULT_DROPPED
 			     : t->cause == KVS_CAUSE_CHECKSUM

@@ -435,7 +435,7 @@ static void kvs_report_cache(struct kvs_report *r)
 			r,
 			json_pack(
 				"{s:i, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, "
-				"s:f, s:o, s:o, s:o, s:o, s:o}",
+				"s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
 				"node", s->workers[w].pools[0].node, "tier",
 				"host", "health", "ok", "why", "", "bytes",
 				kvs_json_u64(c->bytes), "pinned_bytes",
@@ -447,6 +447,10 @@ static void kvs_report_cache(struct kvs_report *r)
 					 : 0.0,
 				"hit_bytes", kvs_json_u64(c->hit_bytes),
 				"kept_bytes", kvs_json_u64(c->donated_bytes),
+				"offloaded_bytes",
+				kvs_json_u64(c->offloaded_bytes),
+				"recalled_bytes",
+				kvs_json_u64(c->recalled_bytes),
 				"evicted_bytes", kvs_json_u64(c->evicted_bytes),
 				"duplicate_blocks", kvs_json_u64(c->duplicates),
 				"bad_blocks", kvs_json_u64(c->bad)));

@@ -145,6 +145,8 @@ static const struct kvs_ctl_column kvs_ctl_cache[] = {
 	{ "hit_blocks", "hits", KVS_CTL_PLAIN },
 	{ "hit_bytes", "not-received", KVS_CTL_SIZE },
 	{ "kept_bytes", "kept", KVS_CTL_SIZE },
+	{ "offloaded_bytes", "offloaded", KVS_CTL_SIZE },
+	{ "recalled_bytes", "recalled", KVS_CTL_SIZE },
 	{ "evicted_bytes", "evicted", KVS_CTL_SIZE },
 	{ "duplicate_blocks", "twice", KVS_CTL_PLAIN },
 	{ "bad_blocks", "bad", KVS_CTL_PLAIN },

@@ -4,7 +4,8 @@
  * was launched moves its pieces some time later, one after another, and nobody
  * can recall it.
  *
- * Two requests run on device pages. One may leave the device (retraction): it
+ * Two requests run on device pages. One may leave the device (retraction; an
+ * offload is one that does not come back): it
  * is copied to a host extent, its page serves others, and it comes back to
  * another page. A reader copies what is cached in the extent to a page of its
  * own (recall), and what is cached may be evicted to make room. There is one
@@ -25,12 +26,13 @@
  * is; -DNO_PIN what is being read is evicted.
  *
  *   here                     in the C code
- *   request()                struct kvs_retraction, pipeline/retract.c, and
- *                            engine_retract.c
+ *   request()                struct kvs_retraction, pipeline/retract.c,
+ *                            offload.c, and engine_retract.c
  *   launch(), the device     kvs_device_copy(), gpu/
  *   moved[] == PIECES        kvs_device_query(), RETRACTED, COMMITTED, COPY_OVER
  *   ext_owner[], page_owner[]  struct kvs_extents; kvs_engine_copy_live()
- *   reader()                 struct kvs_prefix, pipeline/cache.c
+ *   reader()                 struct kvs_prefix, pipeline/cache.c, of a room or
+ *                            of a pin (recall.c)
  *   pins                     kvs_index_pin_prefix()
  *   evict()                  kvs_cache_alloc(), cache_victim()
  */

@@ -359,6 +359,7 @@ static size_t make_packet(struct kvs_rng *rng, unsigned char *buf)
 	struct kvs_packet *h = (struct kvs_packet *)buf;
 	struct kvs_packet_admit *a = (struct kvs_packet_admit *)buf;
 	struct kvs_packet_room *q = (struct kvs_packet_room *)buf;
+	struct kvs_packet_lookup *k = (struct kvs_packet_lookup *)buf;
 	size_t len;
 
 	memset(buf, 0, KVS_PACKET_MAX);
@@ -379,6 +380,12 @@ static size_t make_packet(struct kvs_rng *rng, unsigned char *buf)
 			a->ranks[i].n_layers = i + 1 == a->n_ranks ? 2 : 1;
 		}
 		len = sizeof(*a) + a->n_ranks * sizeof(a->ranks[0]);
+	} else if (h->type == KVS_PACKET_LOOKUP) {
+		k->slot = (uint32_t)kvs_rng_below(rng, 17);
+		k->node = (int32_t)kvs_rng_below(rng, 3) - 1;
+		k->what = (uint32_t)kvs_rng_below(rng, KVS_LOOKUP_MAX + 1);
+		k->n_hashes = (uint32_t)kvs_rng_below(rng, 5);
+		len = sizeof(*k) + k->n_hashes * sizeof(k->hashes[0]);
 	} else {
 		q->generation = kvs_rng_below(rng, 3)
 					? kvs_rng_below(rng, 4096) * 32

@@ -507,6 +507,62 @@ static void test_read_errors(void **state)
 	down();
 }
 
+/* What an engine pins without a room comes from the disk as well, and ends as
+ * rooms do. */
+static void test_pins(void **state)
+{
+	const struct rig_event *e = NULL;
+	uint64_t gen;
+
+	(void)state;
+	up(128);
+	leave(1, 40);
+	kvs_cache_flush(g.w);
+	turns();
+	gen = rig_lookup(&g, KVS_LOOKUP_PIN, 5, 1, 40);
+	assert_int_equal(last(5, false)->blocks, 40);
+	assert_int_equal(rig_status(&g, 5), KVS_STATUS_SEALING);
+	settle();
+	assert_int_equal(rig_status(&g, 5), KVS_STATUS_READY);
+	for (unsigned int i = g.n; !e && i-- > 0;)
+		if (g.log[i].what == RIG_WORD && g.log[i].n_segs)
+			e = &g.log[i];
+	assert_non_null(e);
+	check_segs(e, 40);
+	finish(5, gen);
+	assert_int_equal(numbers()->disk.recalled, 40);
+	assert_int_equal(numbers()->cache.pinned_bytes, 0);
+	/* more than may be pinned is seen when it is there */
+	kvs_cache_flush(g.w);
+	turns();
+	g.set.cache_pin_share = 20;
+	(void)rig_lookup(&g, KVS_LOOKUP_PIN, 6, 1, 40);
+	settle();
+	assert_int_equal(rig_errno(&g, 6), ENOSPC);
+	assert_int_equal(numbers()->cache.pinned_bytes, 0);
+	if (is_virtual()) {
+		kvs_cache_flush(g.w);
+		turns();
+		kvs_disk_hold(g.w->cache.disk.disk, true);
+		gen = rig_lookup(&g, KVS_LOOKUP_PIN, 6, 1, 40);
+		turns();
+		rig_packet(&g, KVS_PACKET_ABORT, 6, gen, 0);
+		turns();
+		assert_int_equal(rig_errno(&g, 6), ECANCELED);
+		/* the disk still writes to it */
+		assert_int_equal(rig_bytes(&g, KVS_EXTENT_GRANTED), 40 * PAGE);
+		kvs_disk_hold(g.w->cache.disk.disk, false);
+		settle();
+		kvs_cache_flush(g.w);
+		turns();
+		fake_fail(&fs, FAKE_READ, 1, 9, -EIO);
+		(void)rig_lookup(&g, KVS_LOOKUP_PIN, 6, 1, 40);
+		settle();
+		assert_int_equal(rig_errno(&g, 6), EIO);
+	}
+	down();
+}
+
 static void test_no_space(void **state)
 {
 	const struct kvs_cache_disk_stats *d;
@@ -613,7 +669,7 @@ int main(int argc, char **argv)
 		T(test_given_up),     T(test_written_while_evicted),
 		T(test_read_errors),  T(test_no_space),
 		T(test_write_errors), T(test_off),
-		T(test_limits),
+		T(test_limits),	      T(test_pins),
 	};
 	struct kvs_disk_opts o = { .engine = "uring" };
 	struct kvs_disk *d;
