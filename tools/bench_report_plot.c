@@ -62,17 +62,18 @@ static void curves(FILE *g, const struct report *r, enum table t,
 	fprintf(g, "\n");
 }
 
-/* A range that is as good as none is for gnuplot to complain of. */
+/* A range that is as good as none is for gnuplot to complain of, and each
+ * smoothed curve by itself may have none. */
 static void from_zero(FILE *g, double most)
 {
 	fprintf(g, "set yrange [0:%s]\n", most > 0 ? "*" : "1");
 }
 
+/* Of a logarithmic axis. */
 static void around(FILE *g, char axis, double min, double max)
 {
-	if (max <= min * 1.01)
-		fprintf(g, "set %crange [%.9g:%.9g]\n", axis,
-			min > 0 ? min / 2 : 0.001, max > 0 ? max * 2 : 1);
+	fprintf(g, "set %crange [%.6g:%.6g]\n", axis,
+		min > 0 ? min / 1.2 : 0.001, max > 0 ? max * 1.2 : 1);
 }
 
 static void cdf(FILE *g, const struct report *r)
@@ -208,7 +209,8 @@ static void against_abort(FILE *g, const struct report *r)
 		   "set format x '%%g %%%%'\n"
 		   "set logscale y\n"
 		   "set format y '%%g'\n");
-	around(g, 'y', min, max);
+	if (max <= min * 1.01)
+		around(g, 'y', min, max);
 	for (unsigned int s = 0; report_style(s); s++) {
 		if (!has_points(r, s))
 			continue;
