@@ -56,12 +56,17 @@ static struct kvs_seg *next_page(struct kvs_disk_store *s)
 	return NULL;
 }
 
+static uint64_t rate(const struct kvs_scrub *c)
+{
+	return c->once ? c->once : c->rate;
+}
+
 static void begin(struct kvs_disk_store *s, struct kvs_seg *seg, uint64_t now)
 {
 	struct kvs_scrub *c = &s->scrub;
 	uint32_t len = seg->info.stride;
 
-	c->due = now + (uint64_t)((double)len * 1e9 / (double)c->rate);
+	c->due = now + (uint64_t)((double)len * 1e9 / (double)rate(c));
 	c->reading = c->slot++;
 	kvs_seg_get(seg);
 	if (kvs_seg_open_file(seg) || kvs_stage_fit(&c->stage, len)) {
@@ -93,15 +98,16 @@ void kvs_store_scrub_turn(struct kvs_disk_store *s)
 	uint64_t now = kvs_clock_now(s->clock);
 	struct kvs_seg *seg;
 
-	if (!c->rate || c->seg || s->closing || now < c->due)
+	if (!rate(c) || c->seg || s->closing || now < c->due)
 		return;
 	seg = next_page(s);
 	if (seg) {
 		begin(s, seg, now);
 		return;
 	}
-	if (s->stats.pages)
+	if (s->stats.pages || c->once)
 		s->stats.scrub_rounds++;
+	c->once = 0;
 	c->id = 0;
 	c->slot = 0;
 	c->due = now + KVS_NSEC_PER_SEC;
@@ -111,11 +117,19 @@ uint64_t kvs_store_scrub_due(const struct kvs_disk_store *s)
 {
 	const struct kvs_scrub *c = &s->scrub;
 
-	return c->rate && !c->seg && !s->closing ? c->due : KVS_TIME_NEVER;
+	return rate(c) && !c->seg && !s->closing ? c->due : KVS_TIME_NEVER;
 }
 
 void kvs_disk_store_scrub(struct kvs_disk_store *s, uint64_t bytes_per_sec)
 {
 	s->scrub.rate = bytes_per_sec;
+	s->scrub.due = kvs_clock_now(s->clock);
+}
+
+void kvs_disk_store_scrub_once(struct kvs_disk_store *s, uint64_t bytes_per_sec)
+{
+	s->scrub.once = bytes_per_sec;
+	s->scrub.id = 0;
+	s->scrub.slot = 0;
 	s->scrub.due = kvs_clock_now(s->clock);
 }

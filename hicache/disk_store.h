@@ -300,6 +300,10 @@ int kvs_disk_store_refresh(struct kvs_disk_store *s);
 
 /* Other rate; 0 stops it, a round ends where it is. */
 void kvs_disk_store_scrub(struct kvs_disk_store *s, uint64_t bytes_per_sec);
+/* One round from the first page on, at a rate of its own, UINT64_MAX: none, at
+ * which scrub_rounds counts up. Again: it begins anew. */
+void kvs_disk_store_scrub_once(struct kvs_disk_store *s,
+			       uint64_t bytes_per_sec);
 
 /**
  * kvs_disk_store_health() - whether it works

@@ -74,6 +74,7 @@ struct kvs_stage {
 
 struct kvs_scrub {
 	uint64_t rate; /* bytes/s; 0: off */
+	uint64_t once; /* of a round that was asked for; 0: none */
 	uint64_t due; /* ns */
 	uint64_t id; /* of the segment it is in */
 	uint32_t slot; /* next one */

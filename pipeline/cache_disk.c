@@ -127,6 +127,14 @@ uint64_t kvs_cache_disk_flush(struct kvs_worker *w)
 	return kvs_index_evict(w->cache.ix, w->cache.disk.tier, UINT64_MAX);
 }
 
+bool kvs_cache_disk_scrub(struct kvs_worker *w, uint64_t bytes_per_sec)
+{
+	if (!w->cache.disk.store)
+		return false;
+	kvs_disk_store_scrub_once(w->cache.disk.store, bytes_per_sec);
+	return true;
+}
+
 /* ---- write-behind ---- */
 
 void kvs_cache_disk_offer(struct kvs_worker *w)

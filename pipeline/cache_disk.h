@@ -88,6 +88,9 @@ void kvs_cache_disk_offer(struct kvs_worker *w);
 void kvs_cache_disk_victim(struct kvs_worker *w, const struct kvs_victim *v);
 /* Let all go that no room reads. Return: bytes. */
 uint64_t kvs_cache_disk_flush(struct kvs_worker *w);
+/* Read all of it once, to see whether it still matches; @bytes_per_sec:
+ * UINT64_MAX: as fast as it goes. Return: there is a tier. */
+bool kvs_cache_disk_scrub(struct kvs_worker *w, uint64_t bytes_per_sec);
 void kvs_cache_disk_stats(const struct kvs_worker *w,
 			  struct kvs_cache_disk_stats *ret);
 

@@ -557,18 +557,55 @@ int kvs_service_abort(struct kvs_service *s, uint64_t room)
 	return a.ret;
 }
 
+struct evict_arg {
+	bool host;
+	bool disk;
+	uint64_t bytes;
+};
+
 static void node_evict(void *ctx, void *arg)
 {
 	const struct kvs_node *n = ctx;
+	struct evict_arg *a = arg;
 
-	*(uint64_t *)arg += kvs_cache_flush(n->worker);
+	if (a->host)
+		a->bytes += kvs_cache_flush(n->worker);
+	if (a->disk)
+		a->bytes += kvs_cache_disk_flush(n->worker);
 }
 
-uint64_t kvs_service_evict(struct kvs_service *s)
+uint64_t kvs_service_evict(struct kvs_service *s, bool host, bool disk)
 {
-	uint64_t bytes = 0;
+	struct evict_arg a = { .host = host, .disk = disk };
 
 	for (unsigned int i = 0; i < s->front.n_nodes; i++)
-		kvs_mailbox_call(&s->nodes[i].mailbox, node_evict, &bytes);
-	return bytes;
+		kvs_mailbox_call(&s->nodes[i].mailbox, node_evict, &a);
+	return a.bytes;
+}
+
+struct scrub_arg {
+	uint64_t rate;
+	struct kvs_cache_disk_stats *before;
+	unsigned int n;
+};
+
+static void node_scrub(void *ctx, void *arg)
+{
+	const struct kvs_node *n = ctx;
+	struct scrub_arg *a = arg;
+
+	kvs_cache_disk_stats(n->worker, a->before);
+	a->n += kvs_cache_disk_scrub(n->worker, a->rate);
+}
+
+unsigned int kvs_service_scrub(struct kvs_service *s, uint64_t bytes_per_sec,
+			       struct kvs_snapshot *ret)
+{
+	struct scrub_arg a = { .rate = bytes_per_sec };
+
+	for (unsigned int i = 0; i < s->front.n_nodes; i++) {
+		a.before = &ret->workers[i].disk;
+		kvs_mailbox_call(&s->nodes[i].mailbox, node_scrub, &a);
+	}
+	return a.n;
 }

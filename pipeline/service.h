@@ -98,8 +98,14 @@ int kvs_service_holds(struct kvs_service *svc, struct kvs_hold_info **ret);
 /* Abort a live room by id, as its engine would; begun, not over, on return.
  * 0; -ENOENT; -EALREADY it was told so before; -ENOMEM. */
 int kvs_service_abort(struct kvs_service *svc, uint64_t room);
-/* Let all that is cached and not in use go. Return: bytes. */
-uint64_t kvs_service_evict(struct kvs_service *svc);
+/* Let all that is cached in memory, or on disk, and not in use go. Return:
+ * bytes. */
+uint64_t kvs_service_evict(struct kvs_service *svc, bool host, bool disk);
+/* Read all that is on disk once; see kvs_cache_disk_scrub(). @ret: a snapshot,
+ * whose numbers of the disk become those before it began. Return: nodes that
+ * have a disk tier. */
+unsigned int kvs_service_scrub(struct kvs_service *svc, uint64_t bytes_per_sec,
+			       struct kvs_snapshot *ret);
 
 /**
  * kvs_service_devices() - verbs devices of the machine, as a node sees them

@@ -16,6 +16,8 @@
 #include "lib/units.h"
 #include "tools/daemon_report.h"
 
+#define KVS_REPORT_SCRUB (64ULL << 20) /* bytes/s, without hicache.scrub */
+
 void kvs_report_fail(struct kvs_report *r, int ret, const char *fmt, ...)
 {
 	va_list ap;
@@ -392,7 +394,7 @@ static void kvs_report_cache_disk(struct kvs_report *r,
 		r,
 		json_pack("{s:i, s:s, s:s, s:s, s:s, s:o, s:i, s:o, s:o, s:o, "
 			  "s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-			  "s:o, s:o, s:o, s:o}",
+			  "s:o, s:o, s:o, s:o, s:o}",
 			  "node", w->pools[0].node, "tier", "nvme", "health",
 			  d->health, "why", d->why, "engine",
 			  d->engine ? d->engine : "", "bytes",
@@ -415,7 +417,8 @@ static void kvs_report_cache_disk(struct kvs_report *r,
 			  kvs_json_u64(d->found), "failed_blocks",
 			  kvs_json_u64(d->recall_failed + d->write_failed),
 			  "scrubbed_bytes", kvs_json_u64(d->scrubbed_bytes),
-			  "scrub_rounds", kvs_json_u64(d->scrub_rounds)));
+			  "scrub_rounds", kvs_json_u64(d->scrub_rounds),
+			  "read_errors", kvs_json_u64(d->read_errors)));
 }
 
 static void kvs_report_cache(struct kvs_report *r)
@@ -462,11 +465,67 @@ static void kvs_report_cache(struct kvs_report *r)
 
 static void kvs_report_evict(struct kvs_report *r)
 {
+	const char *tier =
+		json_string_value(json_object_get(r->request, "tier"));
+	bool host = !tier || !strcmp(tier, "host") || !strcmp(tier, "all");
+	bool disk = tier && (!strcmp(tier, "nvme") || !strcmp(tier, "all"));
+
+	if (!host && !disk) {
+		kvs_report_fail(r, -EINVAL,
+				"there is no tier \"%.32s\": host, nvme or all",
+				tier);
+		return;
+	}
 	if (!kvs_report_has_service(r))
 		return;
-	kvs_report_line(r,
-			json_pack("{s:o}", "evicted_bytes",
-				  kvs_json_u64(kvs_service_evict(r->d->svc))));
+	kvs_report_line(r, json_pack("{s:o}", "evicted_bytes",
+				     kvs_json_u64(kvs_service_evict(
+					     r->d->svc, host, disk))));
+}
+
+/* How far rounds have come is told first: whoever waits for the end of this
+ * one, waits for one more. */
+static void kvs_report_scrub_at(struct kvs_report *r, uint64_t rate)
+{
+	const struct kvs_cache_disk_stats *d;
+	struct kvs_snapshot *s;
+
+	if (!kvs_report_has_service(r))
+		return;
+	if (kvs_daemon_snapshot(r->d, &s)) {
+		kvs_report_fail(r, -ENOMEM, "%s", strerror(ENOMEM));
+		return;
+	}
+	if (!kvs_service_scrub(r->d->svc, rate, s))
+		kvs_report_fail(r, -ENOENT,
+				"no node keeps anything on disk: hicache.dir");
+	for (unsigned int w = 0; w < s->n_workers && !r->ret; w++) {
+		d = &s->workers[w].disk;
+		if (!d->on)
+			continue;
+		kvs_report_line(
+			r,
+			json_pack("{s:i, s:s, s:o, s:o, s:o, s:o, s:o}", "node",
+				  s->workers[w].pools[0].node, "tier", "nvme",
+				  "blocks", kvs_json_u64(d->blocks), "bytes",
+				  kvs_json_u64(d->bytes), "bad_blocks",
+				  kvs_json_u64(d->damaged), "read_errors",
+				  kvs_json_u64(d->read_errors), "scrub_rounds",
+				  kvs_json_u64(d->scrub_rounds)));
+	}
+	free(s);
+}
+
+static void kvs_report_scrub(struct kvs_report *r)
+{
+	uint64_t rate = r->d->settings.hicache_scrub;
+
+	kvs_report_scrub_at(r, rate ? rate : KVS_REPORT_SCRUB);
+}
+
+static void kvs_report_verify(struct kvs_report *r)
+{
+	kvs_report_scrub_at(r, UINT64_MAX);
 }
 
 static void kvs_report_command(struct kvs_report *r)
@@ -481,6 +540,8 @@ static void kvs_report_command(struct kvs_report *r)
 		{ "pools", kvs_report_pools },
 		{ "cache", kvs_report_cache },
 		{ "evict", kvs_report_evict },
+		{ "scrub", kvs_report_scrub },
+		{ "verify", kvs_report_verify },
 		{ "topo", kvs_report_topo },
 		{ "rdma", kvs_report_rdma },
 		{ "settings", kvs_report_settings },
@@ -502,8 +563,8 @@ static void kvs_report_command(struct kvs_report *r)
 	kvs_report_fail(
 		r, -EINVAL,
 		"not a request: want {\"command\":\"status\"} or "
-		"rooms, holds, pools, cache, evict, topo, rdma, settings, abort, build, "
-		"limits, metrics");
+		"rooms, holds, pools, cache, evict, scrub, verify, topo, rdma, "
+		"settings, abort, build, limits, metrics");
 }
 
 int kvs_ctl_answer(struct kvs_daemon *d, const char *line, char **ret_text,

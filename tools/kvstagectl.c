@@ -19,6 +19,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "lib/clock.h"
@@ -26,6 +27,7 @@
 #include "pipeline/auth_key.h"
 #include "pipeline/settings.h"
 #include "tools/ctl_selftest.h"
+#include "tools/ctl_verify.h"
 #include "tools/output.h"
 #include "tools/selftest.h"
 #include "tools/table.h"
@@ -55,7 +57,8 @@ struct kvs_ctl_column {
 
 struct kvs_ctl_command {
 	const char *name;
-	const char *argument; /* name of the only one, or NULL */
+	const char *argument; /* name of the only one, or NULL; "[X]": it may
+			       * be left out */
 	bool record; /* one object, printed as a list of keys */
 	const struct kvs_ctl_column *columns; /* ends with an empty one */
 	const char *none; /* said when there is nothing to list */
@@ -161,6 +164,14 @@ static const struct kvs_ctl_column kvs_ctl_evict[] = {
 	{ 0 },
 };
 
+static const struct kvs_ctl_column kvs_ctl_scrub[] = {
+	{ "node", "node", KVS_CTL_PLAIN },
+	{ "tier", "<tier", KVS_CTL_PLAIN },
+	{ "blocks", "blocks", KVS_CTL_PLAIN },
+	{ "bytes", "to-read", KVS_CTL_SIZE },
+	{ 0 },
+};
+
 static const struct kvs_ctl_column kvs_ctl_topo[] = {
 	{ "node", "node", KVS_CTL_PLAIN },
 	{ "bytes", "memory", KVS_CTL_SIZE },
@@ -227,13 +238,16 @@ static const struct kvs_ctl_column kvs_ctl_abort[] = {
 
 #define KVS_CTL_STATUS 0 /* in the next table */
 #define KVS_CTL_POOLS 3
+#define KVS_CTL_CACHE 4
 static const struct kvs_ctl_command kvs_ctl_commands[] = {
 	{ "status", NULL, true, kvs_ctl_status, "" },
 	{ "rooms", NULL, false, kvs_ctl_rooms, "no rooms" },
 	{ "holds", NULL, false, kvs_ctl_holds, "no holds" },
 	{ "pools", NULL, false, kvs_ctl_pools, "no pools" },
 	{ "cache", NULL, false, kvs_ctl_cache, "no nodes" },
-	{ "evict", NULL, true, kvs_ctl_evict, "" },
+	{ "evict", "[TIER]", true, kvs_ctl_evict, "" },
+	{ "scrub", NULL, false, kvs_ctl_scrub, "" },
+	{ "verify", NULL, false, kvs_ctl_scrub, "" },
 	{ "topo", NULL, false, kvs_ctl_topo, "no nodes" },
 	{ "rdma", NULL, false, kvs_ctl_rdma, "no verbs device, TCP only" },
 	{ "settings", NULL, false, kvs_ctl_settings, "" },
@@ -303,7 +317,7 @@ static void kvs_ctl_take(struct kvs_ctl_args *a, char *arg,
 	if (a->command) {
 		if (!a->command->argument || a->argument)
 			argp_error(state, "unexpected argument \"%s\"", arg);
-		else if (strcmp(a->command->argument, "FILE") &&
+		else if (!strcmp(a->command->argument, "ROOM") &&
 			 kvs_parse_u64(arg, &room))
 			argp_error(state,
 				   "\"%s\" is not a room: a 64-bit "
@@ -361,7 +375,8 @@ static error_t kvs_ctl_arg(int key, char *arg, struct argp_state *state)
 	case ARGP_KEY_END:
 		if (!a->command)
 			argp_error(state, "which command?");
-		if (a->command && a->command->argument && !a->argument)
+		if (a->command && a->command->argument && !a->argument &&
+		    *a->command->argument != '[')
 			argp_error(state, "%s needs %s", a->command->name,
 				   a->command->argument);
 		if (a->command && (a->bytes || a->rounds || a->key_file) &&
@@ -414,8 +429,10 @@ static void kvs_ctl_no_daemon(const char *path, int ret, char *buf, size_t len)
 
 static int kvs_ctl_ask(int fd, const struct kvs_ctl_args *a)
 {
-	json_t *request = json_pack("{s:s, s:s*}", "command", a->command->name,
-				    "room", a->argument);
+	json_t *request = json_pack(
+		"{s:s, s:s*}", "command", a->command->name,
+		kvs_ctl_evict == a->command->columns ? "tier" : "room",
+		a->argument);
 	char *text = request ? json_dumps(request, JSON_COMPACT) : NULL;
 	int ret = 0;
 
@@ -750,6 +767,35 @@ static int kvs_ctl_selftest_run(struct kvs_ctl_args *args)
 	return ret;
 }
 
+/* Ask for a round over all that is on disk, and wait for its end. */
+static int kvs_ctl_verify_run(struct kvs_ctl_args *args)
+{
+	const struct timespec nap = { .tv_nsec = 200 * 1000 * 1000 };
+	struct kvs_ctl_verify v = {
+		.begun = json_array(),
+		.now = json_array(),
+		.json = args->json,
+	};
+	int ret = 1;
+
+	if (!v.begun || !v.now || kvs_ctl_run(args, v.begun))
+		goto out;
+	args->command = &kvs_ctl_commands[KVS_CTL_CACHE];
+	for (;;) {
+		if (kvs_ctl_run(args, v.now))
+			goto out;
+		if (kvs_ctl_verify_over(&v))
+			break;
+		nanosleep(&nap, NULL);
+		json_array_clear(v.now);
+	}
+	ret = kvs_ctl_verify_print(&v);
+out:
+	json_decref(v.begun);
+	json_decref(v.now);
+	return ret;
+}
+
 /* Needs no daemon. */
 static int kvs_ctl_genkey(const struct kvs_ctl_args *args)
 {
@@ -770,7 +816,12 @@ int main(int argc, char **argv)
 		"holds     memory held: who has not answered, what comes next\n"
 		"pools     memory by state\n"
 		"cache     what is kept of finished rooms, and of what use\n"
-		"evict     let all of that go that is not in use\n"
+		"evict     let all of that go that is not in use, in memory or "
+		"in TIER:\n"
+		"          host, nvme (on disk) or all\n"
+		"scrub     begin to read all that is on disk, to see whether "
+		"it matches\n"
+		"verify    the same at once, and wait for the outcome\n"
 		"topo      NUMA nodes as the daemon sees them; how each verbs "
 		"device grants\n"
 		"rdma      verbs devices, which are used and how grants end\n"
@@ -787,12 +838,13 @@ int main(int argc, char **argv)
 	static const struct argp argp = {
 		.options = kvs_ctl_options,
 		.parser = kvs_ctl_arg,
-		.args_doc =
-			"status|rooms|holds|pools|cache|evict|topo|rdma|settings|"
-			"bugreport\n"
-			"abort ROOM\n"
-			"selftest\n"
-			"genkey FILE",
+		.args_doc = "status|rooms|holds|pools|cache|topo|rdma|settings|"
+			    "bugreport\n"
+			    "evict [TIER]\n"
+			    "scrub|verify\n"
+			    "abort ROOM\n"
+			    "selftest\n"
+			    "genkey FILE",
 		.doc = doc,
 	};
 	struct kvs_ctl_args args = {
@@ -815,6 +867,8 @@ int main(int argc, char **argv)
 		ret = kvs_ctl_bugreport(&args);
 	else if (!strcmp(args.command->name, "selftest"))
 		ret = kvs_ctl_selftest_run(&args);
+	else if (!strcmp(args.command->name, "verify"))
+		ret = kvs_ctl_verify_run(&args);
 	else if (!strcmp(args.command->name, "genkey"))
 		ret = kvs_ctl_genkey(&args);
 	else

@@ -3,7 +3,8 @@
  * Claims about kvstagectl and the socket it asks: every command answers, as a
  * table and as one JSON object a line; failures are a message and status 1,
  * misuse status 2; without a daemon it says so; the socket is for its owner
- * alone, no bytes sent to it hurt the daemon, and neither those who ask nothing
+ * alone; a disk tier is listed, read and emptied, and one that cannot be had
+ * is said and nothing else; no bytes sent to it hurt the daemon, and neither those who ask nothing
  * nor a daemon that is stopped keep anyone waiting for long.
  *
  * usage: daemon_ctl TOOLS-FOLDER
@@ -353,12 +354,73 @@ static void early(void **state)
 	kvs_rig_stop(&rig);
 }
 
+static const char *text_of(json_t *all, size_t i, const char *key)
+{
+	return json_string_value(json_object_get(json_array_get(all, i), key));
+}
+
+static void disk(void **state)
+{
+	const char *const extra[] = { "--hicache-dir=cache", NULL };
+	const char *const off[] = { "--hicache-dir=/nonexistent/cache", NULL };
+	json_t *all, *o;
+
+	(void)state;
+	kvs_rig_start_ready(&rig, NULL);
+	assert_int_equal(ctl("verify", NULL, NULL), 1);
+	kvs_rig_assert_has(res.err, "hicache.dir");
+	assert_int_equal(ctl("scrub", NULL, NULL), 1);
+	kvs_rig_stop(&rig);
+
+	kvs_rig_start_ready(&rig, extra);
+	assert_int_equal(access("cache/node0/lock", F_OK), 0);
+	all = ask("cache");
+	assert_int_equal(json_array_size(all) % 2, 0);
+	assert_string_equal(text_of(all, 0, "tier"), "host");
+	assert_string_equal(text_of(all, 1, "tier"), "nvme");
+	assert_string_equal(text_of(all, 1, "health"), "ok");
+	o = json_array_get(all, 1);
+	assert_int_equal(json_integer_value(json_object_get(o, "aside_files")),
+			 0);
+	json_decref(all);
+	all = ask("scrub");
+	assert_string_equal(text_of(all, 0, "tier"), "nvme");
+	json_decref(all);
+	all = ask("verify");
+	o = json_array_get(all, 0);
+	assert_true(json_is_true(json_object_get(o, "on")));
+	assert_int_equal(
+		json_integer_value(json_object_get(o, "damaged_blocks")), 0);
+	json_decref(all);
+	assert_int_equal(ctl("verify", NULL, NULL), 0);
+	kvs_rig_assert_has(res.out, "0 did not match");
+	assert_int_equal(ctl("evict", NULL, NULL), 0);
+	assert_int_equal(ctl("evict", "nvme", NULL), 0);
+	assert_int_equal(ctl("evict", "all", NULL), 0);
+	assert_int_equal(ctl("evict", "tape", NULL), 1);
+	kvs_rig_assert_has(res.err, "there is no tier \"tape\"");
+	kvs_rig_stop(&rig);
+
+	/* it serves without */
+	kvs_rig_start_ready(&rig, off);
+	kvs_rig_assert_log("hicache.dir: the disk tier is off");
+	all = ask("cache");
+	assert_string_equal(text_of(all, 1, "health"), "off");
+	kvs_rig_assert_has(text_of(all, 1, "why"), "No such file");
+	json_decref(all);
+	all = ask("status");
+	assert_string_equal(text_of(all, 0, "state"), "running");
+	kvs_rig_assert_has(text_of(all, 0, "status"), "disk tier of node");
+	json_decref(all);
+	assert_int_equal(ctl("verify", NULL, NULL), 1);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-		T(commands), T(no_daemon), T(garbage),
-		T(early),    T(silent),	   T(stopped),
+		T(commands), T(no_daemon), T(garbage), T(early),
+		T(silent),   T(stopped),   T(disk),
 #undef T
 	};
 

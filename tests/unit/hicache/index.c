@@ -218,7 +218,14 @@ static void test_coming_is_not_there(void **state)
 	host = keep(HOST, 1, 10);
 	disk = fill(KVS_TIER_NVME, 1, 10);
 	assert_int_equal(kvs_index_page_state(ix, &k), KVS_PAGE_WRITING_OUT);
+	/* where it lies is known when it is there, and does not change then */
+	assert_int_equal(kvs_index_set_cookie(ix, disk, 77), 0);
 	assert_int_equal(kvs_index_publish(ix, disk), 0);
+	assert_int_equal(kvs_index_set_cookie(ix, disk, 78), -EINVAL);
+	assert_int_equal(kvs_index_set_cookie(ix, disk + (1ULL << 32), 78),
+			 -ESTALE);
+	assert_int_equal(kvs_index_find(ix, KVS_TIER_NVME, &k, &f), 0);
+	assert_int_equal(f.cookie, 77);
 	assert_int_equal(kvs_index_evict(ix, HOST, 1), 10);
 	assert_int_equal(last.unit, host);
 	assert_int_equal(last.only_copy, 0);

@@ -411,6 +411,52 @@ static void test_damaged(void **state)
 	down();
 }
 
+/* One round more over all that is there. */
+static void scrub(void)
+{
+	uint64_t until = kvs_clock_now(&kvs_clock_real) + WAIT;
+	uint64_t was = numbers()->disk.scrub_rounds;
+	struct pollfd p = { .events = POLLIN };
+
+	assert_true(kvs_cache_disk_scrub(g.w, UINT64_MAX));
+	while (turns(), numbers()->disk.scrub_rounds == was) {
+		if (kvs_clock_now(&kvs_clock_real) > until)
+			fail_msg("the round does not end");
+		p.fd = kvs_cache_disk_fd(g.w);
+		assert_true(poll(&p, 1, 1000) >= 0);
+	}
+	assert_int_equal(numbers()->disk.scrub_rounds, was + 1);
+}
+
+static void test_scrub(void **state)
+{
+	uint64_t bytes;
+
+	(void)state;
+	up(256);
+	scrub(); /* of nothing */
+	leave(1, 80);
+	scrub();
+	assert_true(numbers()->disk.scrubbed_bytes >= 80 * PAGE);
+	assert_int_equal(numbers()->disk.damaged, 0);
+	bytes = numbers()->disk.scrubbed_bytes;
+	settle();
+	/* once is once */
+	rig_advance(&g, 60 * KVS_NSEC_PER_SEC);
+	settle();
+	assert_int_equal(numbers()->disk.scrubbed_bytes, bytes);
+	damage();
+	scrub();
+	assert_true(numbers()->disk.damaged > 0);
+	assert_int_equal(numbers()->disk.blocks, 80 - numbers()->disk.damaged);
+	/* what is in memory is as it was, and is not lost */
+	assert_int_equal(rig_cached(&g, 1, 80), 80);
+	kvs_cache_flush(g.w);
+	turns();
+	assert_true(rig_cached(&g, 1, 80) < 80);
+	down();
+}
+
 /* Given up while it is read: what is read into is nobody's until it ended. */
 static void test_given_up(void **state)
 {
@@ -670,6 +716,7 @@ int main(int argc, char **argv)
 		T(test_read_errors),  T(test_no_space),
 		T(test_write_errors), T(test_off),
 		T(test_limits),	      T(test_pins),
+		T(test_scrub),
 	};
 	struct kvs_disk_opts o = { .engine = "uring" };
 	struct kvs_disk *d;
