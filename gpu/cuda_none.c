@@ -85,6 +85,13 @@ static void kvs_cuda_none_info(struct kvs_device *d,
 	(void)d, (void)ret;
 }
 
+static int kvs_cuda_none_export(struct kvs_device *d, const void *addr,
+				uint64_t len, int *ret_fd, uint64_t *ret_offset)
+{
+	(void)d, (void)addr, (void)len, (void)ret_fd, (void)ret_offset;
+	return -EOPNOTSUPP;
+}
+
 const struct kvs_device_ops kvs_cuda_ops = {
 	.name = "cuda",
 	.open = kvs_cuda_none_open,
@@ -98,4 +105,5 @@ const struct kvs_device_ops kvs_cuda_ops = {
 	.progress = kvs_cuda_none_progress,
 	.peek = kvs_cuda_none_peek,
 	.info = kvs_cuda_none_info,
+	.export = kvs_cuda_none_export,
 };

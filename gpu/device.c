@@ -27,7 +27,7 @@ bool kvs_device_ops_complete(const struct kvs_device_ops *ops)
 	return ops && ops->name && ops->open && ops->close && ops->alloc &&
 	       ops->free && ops->register_host && ops->unregister_host &&
 	       ops->copy && ops->query && ops->progress && ops->peek &&
-	       ops->info;
+	       ops->info && ops->export;
 }
 
 int kvs_device_open(const struct kvs_device_opts *o, struct kvs_device **ret,
@@ -181,6 +181,15 @@ void kvs_device_info(struct kvs_device *d, struct kvs_device_info *ret)
 	KVS_CHECK_MAGIC(d, KVS_DEVICE_MAGIC);
 	*ret = (struct kvs_device_info){ .numa_node = -1 };
 	d->ops->info(d, ret);
+}
+
+int kvs_device_export(struct kvs_device *d, const void *addr, uint64_t len,
+		      int *ret_fd, uint64_t *ret_offset)
+{
+	KVS_CHECK_MAGIC(d, KVS_DEVICE_MAGIC);
+	if (!kvs_range_ok(addr, len))
+		return -EINVAL;
+	return d->ops->export(d, addr, len, ret_fd, ret_offset);
 }
 
 const char *kvs_copy_way_name(enum kvs_copy_way way)

@@ -104,6 +104,9 @@ struct kvs_copy {
  * @bytes: launched
  * @pieces, @launches, @steps: operations, see gpu/plan.h
  * @sticky: 0, or why it takes no copies any more (negative errno)
+ * @peer_mem: RDMA may read its memory by its address, if the kernel has a driver
+ *            for that
+ * @dma_buf: kvs_device_export() works
  * @registered: host ranges, as the driver knows them
  * @registered_bytes: their bytes
  * @pinned_bytes: of these the device can reach by itself
@@ -130,6 +133,8 @@ struct kvs_device_info {
 	uint64_t launches;
 	uint64_t steps;
 	int sticky;
+	bool peer_mem;
+	bool dma_buf;
 	uint64_t registered;
 	uint64_t registered_bytes;
 	uint64_t pinned_bytes;
@@ -155,6 +160,8 @@ struct kvs_device_ops {
 	int (*peek)(struct kvs_device *d, void *host, const void *dev,
 		    uint64_t len);
 	void (*info)(struct kvs_device *d, struct kvs_device_info *ret);
+	int (*export)(struct kvs_device *d, const void *addr, uint64_t len,
+		      int *ret_fd, uint64_t *ret_offset);
 };
 
 #define KVS_HOST_READ_ONLY 1u /* this process may only read it */
@@ -192,6 +199,18 @@ int kvs_device_query(struct kvs_device *d, const struct kvs_copy *c);
  * complete; of one that fails it may stop anywhere.
  */
 size_t kvs_device_progress(struct kvs_device *d, const struct kvs_copy *c);
+/**
+ * kvs_device_export() - device memory as a dma-buf
+ * @d: device
+ * @addr: start
+ * @len: bytes, above 0
+ * @ret_fd: descriptor, the caller's; it holds whole pages
+ * @ret_offset: bytes in it before @addr
+ * Return: 0; -EOPNOTSUPP it has none of it; -EINVAL nobody's memory; what the
+ * driver said.
+ */
+int kvs_device_export(struct kvs_device *d, const void *addr, uint64_t len,
+		      int *ret_fd, uint64_t *ret_offset);
 /* What it is and has done. Any thread; counts of copies under way may lag. */
 void kvs_device_info(struct kvs_device *d, struct kvs_device_info *ret);
 /* "direct", "slots" or "mapped". */

@@ -675,6 +675,8 @@ void kvs_soft_info(struct kvs_device *d, struct kvs_device_info *ret)
 	ret->way = KVS_COPY_DIRECT;
 	kvs_soft_plan_info(kvs_to_soft(d), ret);
 	(void)snprintf(ret->kernels, sizeof(ret->kernels), "host");
+	/* ordinary memory, if one can get at it */
+	ret->peer_mem = !kvs_to_soft(d)->hidden;
 	ret->copies = st.copies;
 	ret->failed = st.failed;
 	ret->bytes = st.bytes;
@@ -686,6 +688,13 @@ void kvs_soft_info(struct kvs_device *d, struct kvs_device_info *ret)
 	ret->registered = st.registered;
 	ret->registered_bytes = st.registered_bytes;
 	ret->pinned_bytes = st.registered_bytes;
+}
+
+int kvs_soft_export(struct kvs_device *d, const void *addr, uint64_t len,
+		    int *ret_fd, uint64_t *ret_offset)
+{
+	(void)d, (void)addr, (void)len, (void)ret_fd, (void)ret_offset;
+	return -EOPNOTSUPP;
 }
 
 const struct kvs_device_ops kvs_soft_ops = {
@@ -701,4 +710,5 @@ const struct kvs_device_ops kvs_soft_ops = {
 	.progress = kvs_soft_progress,
 	.peek = kvs_soft_peek,
 	.info = kvs_soft_info,
+	.export = kvs_soft_export,
 };

@@ -82,6 +82,8 @@ void kvs_soft_move(struct kvs_soft *s, enum kvs_copy_dir dir, char *host,
 		   char *dev, uint64_t len);
 
 void kvs_soft_info(struct kvs_device *d, struct kvs_device_info *ret);
+int kvs_soft_export(struct kvs_device *d, const void *addr, uint64_t len,
+		    int *ret_fd, uint64_t *ret_offset);
 
 /* soft_plan.c */
 /* From here on copies are planned. Return: 0; -ENOMEM. */

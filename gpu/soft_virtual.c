@@ -615,4 +615,5 @@ const struct kvs_device_ops kvs_soft_virtual_ops = {
 	.progress = kvs_soft_progress,
 	.peek = virtual_peek,
 	.info = kvs_soft_info,
+	.export = kvs_soft_export,
 };

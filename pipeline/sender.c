@@ -387,6 +387,8 @@ int kvs_sender_init(const struct kvs_sender_opts *o,
 	}
 	s->addr = p->addr;
 	s->t = p->t;
+	s->direct = p->direct;
+	memcpy(s->source_note, p->note, sizeof(s->source_note));
 	s->lose = p->lose;
 	s->lose_arg = p->lose_arg;
 	*ret = s;
@@ -442,7 +444,7 @@ static int sender_transport(const struct kvs_sender_opts *o,
 	if (r)
 		return r;
 	kvs_log_debug("sender %s/%u: %s", o->peer, o->rank, note);
-	if (rdma && o->buffer_len)
+	if (rdma && o->buffer_len && !kvs_sender_has_device(o))
 		r = register_buffers(*ret, o, err, errlen);
 	if (r)
 		kvs_transport_destroy(*ret);
@@ -465,7 +467,9 @@ int kvs_sender_create(const struct kvs_sender_opts *o, struct kvs_sender **ret,
 	r = sender_transport(o, &p.t, err, errlen);
 	if (r)
 		return r;
-	r = kvs_sender_init(o, &p, &s, err, errlen);
+	r = kvs_sender_source_probe(o, &p, err, errlen);
+	if (!r)
+		r = kvs_sender_init(o, &p, &s, err, errlen);
 	if (r) {
 		kvs_transport_destroy(p.t);
 		return r;

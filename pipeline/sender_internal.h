@@ -361,6 +361,7 @@ struct kvs_sender {
 	uint64_t instance;
 	struct kvs_device *device; /* of the buffers; NULL: host memory */
 	enum kvs_source source_wanted;
+	enum kvs_source direct; /* what the transport can do; or AUTO */
 	uint64_t bounce_bytes;
 
 	const struct kvs_clock *clock;
@@ -431,6 +432,10 @@ struct kvs_sender_place {
 	const struct kvs_clock *clock; /* NULL: real */
 	struct kvs_transport *t; /* the sender's from here on */
 	struct kvs_addr addr; /* of the daemon */
+	/* How @t reads the buffers, which are registered with it; AUTO: not.
+	 * And what was tried, in words. */
+	enum kvs_source direct;
+	char note[KVS_SEND_NOTE];
 	/* Asked of every message on the control connection: true: it is lost.
 	 * NULL: none is. */
 	bool (*lose)(void *arg, const struct kvs_msg *m);
@@ -540,11 +545,20 @@ void kvs_sender_staged_drop(struct kvs_sender *s);
 /* Do device, source and ring of @o go together? 0; -EINVAL with @err. */
 int kvs_sender_source_check(const struct kvs_sender_opts *o, char *err,
 			    size_t errlen);
+/* Before its transport runs: can that read what @o has? For struct
+ * kvs_sender_place. 0; -EOPNOTSUPP @o asks for it and it cannot, with @err. */
+int kvs_sender_source_probe(const struct kvs_sender_opts *o,
+			    struct kvs_sender_place *p, char *err,
+			    size_t errlen);
 void kvs_sender_source_copy_opts(struct kvs_sender *s,
 				 const struct kvs_sender_opts *o);
 /* What the data goes over is agreed: choose. 0 or -errno with @err. */
 int kvs_sender_source_begin(struct kvs_sender *s, char *err, size_t errlen);
 void kvs_sender_source_end(struct kvs_sender *s);
+static inline bool kvs_sender_has_device(const struct kvs_sender_opts *o)
+{
+	return o->size >= sizeof(*o) && o->device;
+}
 /* Are pages copied to the ring first? */
 static inline bool kvs_send_bounces(const struct kvs_sender *s)
 {

@@ -157,7 +157,7 @@ int kvs_send_ring_init(struct kvs_send_ring *r,
 	/* advice only */
 	(void)madvise(mem, o->bytes, MADV_HUGEPAGE);
 	rc = kvs_device_register_host(o->device, mem, o->bytes, false);
-	if (rc) {
+	if (rc < 0) {
 		snprintf(err, errlen,
 			 "the device cannot register a bounce ring of %s: %s",
 			 kvs_format_size(o->bytes, size), kvs_err_name(rc));

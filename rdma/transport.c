@@ -287,6 +287,40 @@ int kvs_transport_register(struct kvs_transport *t, void *addr, uint64_t len,
 	return t->ops->mem_register(t, addr, len, ret, err, errlen);
 }
 
+static int at_ok(const struct kvs_mem_at *at, char *err, size_t errlen)
+{
+	if (at->len && at->len - 1 <= UINT64_MAX - (uintptr_t)at->addr &&
+	    at->len <= UINT64_MAX - at->offset)
+		return 0;
+	snprintf(err, errlen, "no bytes, or more than there are");
+	return -EINVAL;
+}
+
+int kvs_transport_register_at(struct kvs_transport *t,
+			      const struct kvs_mem_at *at, struct kvs_mem **ret,
+			      char *err, size_t errlen)
+{
+	KVS_CHECK_MAGIC(t, KVS_TRANSPORT_MAGIC);
+	if (at_ok(at, err, errlen))
+		return -EINVAL;
+	if (t->ops->mem_register_at)
+		return t->ops->mem_register_at(t, at, ret, err, errlen);
+	snprintf(err, errlen, "the data goes over %s", kvs_transport_name(t));
+	return -EOPNOTSUPP;
+}
+
+int kvs_transport_try_at(struct kvs_transport *t, const struct kvs_mem_at *at,
+			 const void *bytes, char *err, size_t errlen)
+{
+	KVS_CHECK_MAGIC(t, KVS_TRANSPORT_MAGIC);
+	if (at_ok(at, err, errlen) || at->len > KVS_MEM_TRY)
+		return -EINVAL;
+	if (t->ops->mem_try_at)
+		return t->ops->mem_try_at(t, at, bytes, err, errlen);
+	snprintf(err, errlen, "the data goes over %s", kvs_transport_name(t));
+	return -EOPNOTSUPP;
+}
+
 void kvs_mem_release(struct kvs_mem *m)
 {
 	if (!m)

@@ -356,6 +356,37 @@ void kvs_conn_close(struct kvs_conn *c, int err, bool flush);
  */
 int kvs_transport_register(struct kvs_transport *t, void *addr, uint64_t len,
 			   struct kvs_mem **ret, char *err, size_t errlen);
+/**
+ * struct kvs_mem_at - memory of a device, as the network is to get at it
+ * @addr: its address there
+ * @len: bytes, not 0
+ * @fd: dma-buf that holds it; -1: by @addr. May be closed afterwards
+ * @offset: bytes in @fd before it
+ */
+struct kvs_mem_at {
+	void *addr;
+	uint64_t len;
+	int fd;
+	uint64_t offset;
+};
+
+/*
+ * The same for memory that the CPU cannot read, which is only ever sent
+ * one-sided, and with all devices of the network at once. -EOPNOTSUPP where
+ * nothing is one-sided.
+ */
+int kvs_transport_register_at(struct kvs_transport *t,
+			      const struct kvs_mem_at *at, struct kvs_mem **ret,
+			      char *err, size_t errlen);
+/* Most bytes that one kvs_transport_try_at() is for. */
+#define KVS_MEM_TRY 4096u
+/*
+ * Does it read what is there? Each device of the network writes @at to host
+ * memory, where it is compared with @bytes. Before the transport runs; may
+ * block. 0; -EOPNOTSUPP; -EIO it read something else; what the driver said.
+ */
+int kvs_transport_try_at(struct kvs_transport *t, const struct kvs_mem_at *at,
+			 const void *bytes, char *err, size_t errlen);
 /* Nothing may be under way from it. kvs_transport_destroy() releases what is
  * left. Accepts NULL. May block. */
 void kvs_mem_release(struct kvs_mem *m);

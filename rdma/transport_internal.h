@@ -36,6 +36,7 @@
  * @watch_remove: frees @w, now or later
  * @set_owner: NULL: c->owner is all that changes
  * @mem_register: fill m->t of a new one. NULL: nothing is registered here
+ * @mem_register_at, @mem_try_at: NULL: -EOPNOTSUPP
  * @mem_release: frees @m
  * @stats: complete what was copied from t->stats; NULL: it is complete
  * @grant_size: of its own grants; struct kvs_grant is their first member
@@ -79,6 +80,11 @@ struct kvs_transport_ops {
 	void (*set_owner)(struct kvs_conn *c, uint64_t owner);
 	int (*mem_register)(struct kvs_transport *t, void *addr, uint64_t len,
 			    struct kvs_mem **ret, char *err, size_t errlen);
+	int (*mem_register_at)(struct kvs_transport *t,
+			       const struct kvs_mem_at *at,
+			       struct kvs_mem **ret, char *err, size_t errlen);
+	int (*mem_try_at)(struct kvs_transport *t, const struct kvs_mem_at *at,
+			  const void *bytes, char *err, size_t errlen);
 	void (*mem_release)(struct kvs_mem *m);
 	void (*stats)(const struct kvs_transport *t,
 		      struct kvs_transport_stats *st);

@@ -208,6 +208,16 @@ struct kvs_verbs_mem {
 
 int kvs_verbs_register(struct kvs_transport *t, void *addr, uint64_t len,
 		       struct kvs_mem **ret, char *err, size_t errlen);
+int kvs_verbs_register_at(struct kvs_transport *t, const struct kvs_mem_at *at,
+			  struct kvs_mem **ret, char *err, size_t errlen);
+int kvs_verbs_try_at(struct kvs_transport *t, const struct kvs_mem_at *at,
+		     const void *bytes, char *err, size_t errlen);
+/* For sending only. NULL: errno. */
+struct ibv_mr *kvs_verbs_reg_at(struct ibv_pd *pd, const struct kvs_mem_at *at);
+/* verbs_trial.c: does @d read from there what @bytes are? 0; -errno, with the
+ * reason. */
+int kvs_verbs_trial_at(struct kvs_verbs_dev *d, const struct kvs_mem_at *at,
+		       const void *bytes, char *why, size_t len);
 void kvs_verbs_unregister(struct kvs_mem *m);
 /* Register everything with @dev, the first time it is used. Side thread. */
 int kvs_verbs_mem_use(struct kvs_verbs_dev *dev);

@@ -34,6 +34,17 @@ static struct ibv_mr *reg(const struct kvs_verbs_dev *d,
 	return mr;
 }
 
+struct ibv_mr *kvs_verbs_reg_at(struct ibv_pd *pd, const struct kvs_mem_at *at)
+{
+	/* who only reads needs this of some drivers all the same */
+	int access = IBV_ACCESS_LOCAL_WRITE;
+
+	if (at->fd < 0)
+		return ibv_reg_mr(pd, at->addr, at->len, access);
+	return ibv_reg_dmabuf_mr(pd, at->offset, at->len, (uintptr_t)at->addr,
+				 at->fd, access);
+}
+
 /* First of vt->mem that ends behind @addr. */
 static size_t place(const struct kvs_verbs *vt, const char *addr)
 {
@@ -157,9 +168,10 @@ static struct kvs_verbs_mem *mem_new(struct kvs_verbs *vt, char *addr,
 	return NULL;
 }
 
-/* @m with all devices that are to have it, or with none. */
-static int add(struct kvs_verbs *vt, struct kvs_verbs_mem *m, char *err,
-	       size_t errlen)
+/* @m with all devices that are to have it, or with none. @at: memory of a
+ * device, or NULL. */
+static int add(struct kvs_verbs *vt, struct kvs_verbs_mem *m,
+	       const struct kvs_mem_at *at, char *err, size_t errlen)
 {
 	unsigned int i;
 	int rc = insert(vt, m);
@@ -168,9 +180,12 @@ static int add(struct kvs_verbs *vt, struct kvs_verbs_mem *m, char *err,
 		snprintf(err, errlen, "overlaps memory that is registered");
 	for (i = 0; i < vt->n_dev && !rc; i++) {
 		/* a pool, and large: not at first use */
-		if (!vt->dev[i].used && !kvs_verbs_dev_shares(&vt->dev[i]))
+		if (!at && !vt->dev[i].used &&
+		    !kvs_verbs_dev_shares(&vt->dev[i]))
 			continue;
-		m->mr[i] = reg(&vt->dev[i], m);
+		/* nor of that, where not to have it is no failure */
+		m->mr[i] = at ? kvs_verbs_reg_at(vt->dev[i].pd, at)
+			      : reg(&vt->dev[i], m);
 		if (!m->mr[i])
 			rc = failed(&vt->dev[i], m, errno ? -errno : -ENOMEM,
 				    err, errlen);
@@ -196,24 +211,28 @@ static void remove_all(struct kvs_verbs *vt, struct kvs_verbs_mem *last)
  * In pieces that the devices take: who asks for more than one can hold may get
  * a registration of less, and no word of it.
  */
-int kvs_verbs_register(struct kvs_transport *t, void *addr, uint64_t len,
-		       struct kvs_mem **ret, char *err, size_t errlen)
+static int add_all(struct kvs_verbs *vt, const struct kvs_mem_at *all,
+		   bool device, struct kvs_mem **ret, char *err, size_t errlen)
 {
-	struct kvs_verbs *vt = kvs_verbs_of(t);
-	uint64_t most = kvs_transport_register_max(t);
+	uint64_t most = kvs_transport_register_max(&vt->t);
 	struct kvs_verbs_mem *m = NULL, *last = NULL;
 	uint64_t at, n;
-	int rc;
+	int rc = 0;
 
-	rc = check_limit(len, err, errlen);
-	if (rc)
-		return rc;
 	pthread_mutex_lock(&vt->mem_lock);
-	for (at = 0; at < len && !rc; at += n) {
-		n = len - at < most ? len - at : most;
+	for (at = 0; at < all->len && !rc; at += n) {
+		const struct kvs_mem_at part = {
+			.addr = (char *)all->addr + at,
+			.len = all->len - at < most ? all->len - at : most,
+			.fd = all->fd,
+			.offset = all->offset + at,
+		};
+
+		n = part.len;
 		snprintf(err, errlen, "out of memory");
-		m = mem_new(vt, (char *)addr + at, n);
-		rc = m ? add(vt, m, err, errlen) : -ENOMEM;
+		m = mem_new(vt, part.addr, n);
+		rc = m ? add(vt, m, device ? &part : NULL, err, errlen)
+		       : -ENOMEM;
 		if (rc)
 			break;
 		m->before = last;
@@ -226,6 +245,39 @@ int kvs_verbs_register(struct kvs_transport *t, void *addr, uint64_t len,
 	pthread_mutex_unlock(&vt->mem_lock);
 	if (!rc)
 		*ret = &last->m;
+	return rc;
+}
+
+int kvs_verbs_register(struct kvs_transport *t, void *addr, uint64_t len,
+		       struct kvs_mem **ret, char *err, size_t errlen)
+{
+	const struct kvs_mem_at all = { .addr = addr, .len = len, .fd = -1 };
+	int rc = check_limit(len, err, errlen);
+
+	return rc ? rc
+		  : add_all(kvs_verbs_of(t), &all, false, ret, err, errlen);
+}
+
+int kvs_verbs_register_at(struct kvs_transport *t, const struct kvs_mem_at *at,
+			  struct kvs_mem **ret, char *err, size_t errlen)
+{
+	return add_all(kvs_verbs_of(t), at, true, ret, err, errlen);
+}
+
+int kvs_verbs_try_at(struct kvs_transport *t, const struct kvs_mem_at *at,
+		     const void *bytes, char *err, size_t errlen)
+{
+	struct kvs_verbs *vt = kvs_verbs_of(t);
+	char why[128] = "";
+	unsigned int i;
+	int rc = 0;
+
+	for (i = 0; i < vt->n_dev && !rc; i++) {
+		rc = kvs_verbs_trial_at(&vt->dev[i], at, bytes, why,
+					sizeof(why));
+		if (rc)
+			snprintf(err, errlen, "%s: %s", vt->dev[i].name, why);
+	}
 	return rc;
 }
 

@@ -355,6 +355,32 @@ static int try_kind(struct trial *t, enum kvs_verbs_grant_kind kind)
 	return try_write_mr(t);
 }
 
+static int begin(struct trial *t, int access)
+{
+	void *p = NULL;
+
+	if (posix_memalign(&p, PAGE, BYTES))
+		return say(t, "out of memory", -ENOMEM);
+	t->mem = p;
+	t->pd = ibv_alloc_pd(t->d->ctx);
+	t->cq = t->pd ? ibv_create_cq(t->d->ctx, 16, NULL, NULL, 0) : NULL;
+	if (!t->cq)
+		return say(t, "no protection domain, or no completion queue",
+			   errno ? -errno : -EIO);
+	return reg(t, access);
+}
+
+static void end(struct trial *t)
+{
+	if (t->mr)
+		(void)ibv_dereg_mr(t->mr);
+	if (t->cq)
+		(void)ibv_destroy_cq(t->cq);
+	if (t->pd)
+		(void)ibv_dealloc_pd(t->pd);
+	free(t->mem);
+}
+
 int kvs_verbs_trial(struct kvs_verbs_dev *d, enum kvs_verbs_grant_kind kind,
 		    char *why, size_t len)
 {
@@ -365,30 +391,72 @@ int kvs_verbs_trial(struct kvs_verbs_dev *d, enum kvs_verbs_grant_kind kind,
 			   .wait = WAIT_NS,
 			   .why = why,
 			   .len = len };
-	void *p = NULL;
-	int rc = -ENOMEM;
+	int rc;
 
-	if (posix_memalign(&p, PAGE, BYTES))
-		return say(&t, "out of memory", rc);
-	t.mem = p;
-	t.pd = ibv_alloc_pd(d->ctx);
-	t.cq = t.pd ? ibv_create_cq(d->ctx, 16, NULL, NULL, 0) : NULL;
-	if (!t.cq)
-		rc = say(&t, "no protection domain, or no completion queue",
-			 errno ? -errno : -EIO);
-	else
-		rc = reg(&t, windows ? IBV_ACCESS_MW_BIND
-				     : IBV_ACCESS_REMOTE_WRITE);
+	rc = begin(&t, windows ? IBV_ACCESS_MW_BIND : IBV_ACCESS_REMOTE_WRITE);
 	if (!rc)
 		rc = try_kind(&t, kind);
 	if (t.cq)
 		drop_pair(&t);
-	if (t.mr)
-		(void)ibv_dereg_mr(t.mr);
+	end(&t);
+	return rc;
+}
+
+/* A write of @bytes that lie on a device, to the page behind the first. */
+static int try_at(struct trial *t, const struct kvs_mem_at *at,
+		  const void *bytes, const struct ibv_mr *mr)
+{
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)at->addr,
+		.length = (uint32_t)at->len,
+		.lkey = mr->lkey,
+	};
+	struct ibv_send_wr wr = {
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_RDMA_WRITE,
+		.wr.rdma = { .remote_addr = (uintptr_t)t->mem + PAGE,
+			     .rkey = t->mr->rkey },
+	};
+	enum ibv_wc_status s;
+	int rc;
+
+	memset(t->mem, 0xee, BYTES);
+	rc = post(t, 0, &wr, &s);
+	if (rc || s != IBV_WC_SUCCESS)
+		return say(t, "a write from there does not complete", rc);
+	if (memcmp(t->mem + PAGE, bytes, at->len) != 0)
+		return say(t, "it reads other bytes than lie there", 0);
+	return 0;
+}
+
+int kvs_verbs_trial_at(struct kvs_verbs_dev *d, const struct kvs_mem_at *at,
+		       const void *bytes, char *why, size_t len)
+{
+	struct trial t = { .d = d,
+			   .timeout = 14,
+			   .retries = 7,
+			   .wait = WAIT_NS,
+			   .why = why,
+			   .len = len };
+	struct ibv_mr *mr = NULL;
+	int rc;
+
+	rc = begin(&t, IBV_ACCESS_REMOTE_WRITE);
+	if (!rc) {
+		mr = kvs_verbs_reg_at(t.pd, at);
+		if (!mr)
+			rc = say(&t, "cannot be registered",
+				 errno ? -errno : -ENOMEM);
+	}
+	if (!rc)
+		rc = make_pair(&t);
+	if (!rc)
+		rc = try_at(&t, at, bytes, mr);
 	if (t.cq)
-		(void)ibv_destroy_cq(t.cq);
-	if (t.pd)
-		(void)ibv_dealloc_pd(t.pd);
-	free(p);
+		drop_pair(&t);
+	if (mr)
+		(void)ibv_dereg_mr(mr);
+	end(&t);
 	return rc;
 }

@@ -49,6 +49,8 @@ enum {
 	KVS_CUDA_ATTR_HOST_POINTER_IS_DEVICE_POINTER = 91,
 	KVS_CUDA_ATTR_USES_HOST_PAGE_TABLES = 100,
 	KVS_CUDA_ATTR_READ_ONLY_HOST_REGISTER = 113,
+	KVS_CUDA_ATTR_GPU_DIRECT_RDMA = 116,
+	KVS_CUDA_ATTR_DMA_BUF = 124,
 	KVS_CUDA_ATTR_HOST_NUMA_ID = 134,
 };
 
@@ -58,6 +60,7 @@ enum {
 #define KVS_CUDA_HOST_PORTABLE 0x1u
 #define KVS_CUDA_STREAM_NON_BLOCKING 0x1u
 #define KVS_CUDA_EVENT_DISABLE_TIMING 0x2u
+#define KVS_CUDA_HANDLE_DMA_BUF_FD 1
 #define KVS_CUDA_ORDER_STREAM 1 /* a source is read in stream order */
 
 typedef uint64_t kvs_cuda_ptr; /* CUdeviceptr */
@@ -135,6 +138,9 @@ struct kvs_cuda_copy_attr {
 
 /* Those that a driver may lack: NULL then. */
 #define KVS_CUDA_MAYBE_CALLS(X)                                            \
+	X(range_handle, cuMemGetHandleForAddressRange, 11070,              \
+	  (void *ret, kvs_cuda_ptr p, size_t len, int type,                \
+	   unsigned long long flags))                                      \
 	X(copy_batch, cuMemcpyBatchAsync, 13000,                           \
 	  (kvs_cuda_ptr * dst, kvs_cuda_ptr * src, size_t * len, size_t n, \
 	   struct kvs_cuda_copy_attr * attrs, size_t * attr_at,            \

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "gpu/cuda/cuda_internal.h"
 #include "gpu/shape.h"
@@ -51,6 +52,8 @@ static void describe(struct kvs_cuda *k)
 	k->numa_node = attr(k, KVS_CUDA_ATTR_HOST_NUMA_ID, -1);
 	k->same_pointer =
 		attr(k, KVS_CUDA_ATTR_HOST_POINTER_IS_DEVICE_POINTER, 0);
+	k->peer_mem = attr(k, KVS_CUDA_ATTR_GPU_DIRECT_RDMA, 0);
+	k->dma_buf = k->api->range_handle && attr(k, KVS_CUDA_ATTR_DMA_BUF, 0);
 	k->read_only_ok = attr(k, KVS_CUDA_ATTR_READ_ONLY_HOST_REGISTER, 0);
 }
 
@@ -284,6 +287,33 @@ static int kvs_cuda_peek(struct kvs_device *d, void *host, const void *dev,
 	return kvs_cuda_noted(k, r);
 }
 
+/* The driver gives whole pages of the host's size only. */
+static int kvs_cuda_export(struct kvs_device *d, const void *addr, uint64_t len,
+			   int *ret_fd, uint64_t *ret_offset)
+{
+	struct kvs_cuda *k = kvs_to_cuda(d);
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	uint64_t in = (uintptr_t)addr % page;
+	uint64_t n = (in + len + page - 1) / page * page;
+	kvs_cuda_ctx ctx;
+	int fd = -1;
+	int r;
+
+	if (!k->dma_buf)
+		return -EOPNOTSUPP;
+	r = k->api->ctx_push(k->ctx);
+	if (r)
+		return kvs_cuda_noted(k, r);
+	r = k->api->range_handle(&fd, (uintptr_t)addr - in, n,
+				 KVS_CUDA_HANDLE_DMA_BUF_FD, 0);
+	(void)k->api->ctx_pop(&ctx);
+	if (r)
+		return kvs_cuda_noted(k, r);
+	*ret_fd = fd;
+	*ret_offset = in;
+	return 0;
+}
+
 /* ---- copies ---- */
 
 static int host_ok(struct kvs_cuda *k, const struct kvs_copy *c)
@@ -350,6 +380,8 @@ static void kvs_cuda_info(struct kvs_device *d, struct kvs_device_info *ret)
 	(void)snprintf(ret->kernels, sizeof(ret->kernels), "%s",
 		       k->module ? kvs_cuda_image_how : "none");
 	ret->numa_node = k->numa_node;
+	ret->peer_mem = k->peer_mem;
+	ret->dma_buf = k->dma_buf;
 	ret->driver = k->api->version;
 	ret->way = k->way;
 	ret->batch_min = load(&k->batch_min);
@@ -387,4 +419,5 @@ const struct kvs_device_ops kvs_cuda_ops = {
 	.progress = kvs_cuda_progress,
 	.peek = kvs_cuda_peek,
 	.info = kvs_cuda_info,
+	.export = kvs_cuda_export,
 };

@@ -77,6 +77,8 @@ struct kvs_cuda {
 	int numa_node;
 	bool same_pointer; /* host pointers are device pointers */
 	bool read_only_ok;
+	bool peer_mem;
+	bool dma_buf;
 	uint64_t register_chunk;
 	struct kvs_copy_opts opts;
 	enum kvs_copy_way way; /* what is had */

@@ -38,6 +38,7 @@ __attribute__((constructor)) static void world_begins(void)
 	unsigned int n = devices ? (unsigned int)strtoul(devices, NULL, 10) : 1;
 	struct fv_spec s = {
 		.driver = driver ? driver : "mlx5_core",
+		.dma_buf = true,
 	};
 	char name[16];
 

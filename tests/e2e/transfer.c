@@ -8,6 +8,9 @@
  * of the rooms is given up by one side or the other at a random moment. Every
  * byte of every room that is DONE is right on the device; every room ends once
  * for each side; every source page is given back once; nothing is left.
+ *
+ * With KVS_TEST_SOURCE the source pages are in memory of the device that
+ * KVS_TEST_DEVICE names, and the senders must get at them in that way.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -16,11 +19,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "kvstage/device.h"
 #include "kvstage/engine.h"
 #include "kvstage/sender.h"
+#include "gpu/device.h"
 #include "pipeline/layout.h"
 #include "pipeline/presets.h"
 #include "tests/regress/service_rig.h"
@@ -47,6 +52,8 @@ struct rank {
 	struct kvs_sender *s;
 	struct kvs_layout *l;
 	unsigned char *mem[BUFFERS_MAX];
+	struct kvs_device *device; /* NULL: sent from @mem */
+	void *on[BUFFERS_MAX]; /* the same there */
 	uint32_t first_layer;
 	uint32_t n_layers;
 };
@@ -153,8 +160,77 @@ static void shuffle(uint32_t *v, uint32_t n, uint32_t first)
 	}
 }
 
+/* What was computed for a room, to the device; all of it at once. */
+struct upload {
+	struct kvs_copy_run run[BUFFERS_MAX * TOKENS_MAX];
+	size_t n;
+};
+
+static void computed(struct upload *u, const struct rank *r, uint32_t b,
+		     uint64_t off, uint64_t len)
+{
+	if (!r->device)
+		return;
+	u->run[u->n++] = (struct kvs_copy_run){
+		.host = r->mem[b] + off,
+		.dev = (unsigned char *)r->on[b] + off,
+		.item_len = len,
+		.n = 1,
+	};
+}
+
+static void upload(const struct upload *u, const struct rank *r)
+{
+	const struct timespec nap = { .tv_nsec = 20000 };
+	struct kvs_copy c = { .runs = u->run,
+			      .n_runs = u->n,
+			      .dir = KVS_COPY_H2D };
+
+	if (!r->device)
+		return;
+	assert_int_equal(kvs_device_copy(r->device, &c), 0);
+	while (kvs_device_query(r->device, &c) == -EINPROGRESS)
+		nanosleep(&nap, NULL);
+	assert_int_equal(kvs_device_query(r->device, &c), 0);
+}
+
+/* From memory of a device, as the environment says; or not. */
+static void rank_source(struct rank *r, struct kvs_sender_opts *o,
+			uint64_t *len)
+{
+	const char *source = getenv("KVS_TEST_SOURCE");
+	struct kvs_device_opts d = { .size = sizeof(d),
+				     .backend = getenv("KVS_TEST_DEVICE") };
+	char err[512];
+	int i;
+
+	for (uint32_t b = 0; b < r->l->n_buffers; b++)
+		len[b] = buffer_bytes(&r->l->buffers[b]);
+	if (!source)
+		return;
+	for (i = KVS_SOURCE_BOUNCE; i > KVS_SOURCE_AUTO; i--)
+		if (!strcmp(source, kvs_source_name((enum kvs_source)i)))
+			break;
+	o->source = (enum kvs_source)i;
+	o->buffer_len = len;
+	o->bounce_bytes = 65536;
+	/* who looks there dies, but RDMA must get at it */
+	d.hidden = o->source == KVS_SOURCE_BOUNCE;
+	if (kvs_device_open(&d, &r->device, err, sizeof(err)))
+		fail_msg("%s", err);
+	for (uint32_t b = 0; b < r->l->n_buffers; b++)
+		assert_int_equal(kvs_device_alloc(r->device, len[b], &r->on[b]),
+				 0);
+	/* of each room the pages pass through the device first */
+	o->open_timeout = 20 * KVS_NSEC_PER_SEC;
+	o->device = r->device;
+	o->buffers = r->on;
+}
+
 static void rank_up(uint32_t k, const char *address, const char *tcp)
 {
+	struct kvs_sender_stats st = { .size = sizeof(st) };
+	uint64_t len[BUFFERS_MAX];
 	struct kvs_layer_buffer own[BUFFERS_MAX];
 	struct kvs_sender_opts o = {
 		.size = sizeof(o),
@@ -187,8 +263,11 @@ static void rank_up(uint32_t k, const char *address, const char *tcp)
 	}
 	o.layout = &l;
 	o.buffers = (void *const *)r->mem;
+	rank_source(r, &o, len);
 	if (kvs_sender_create(&o, &r->s, err, sizeof(err)))
 		fail_msg("sender: %s", err);
+	assert_int_equal(kvs_sender_stats(r->s, &st), 0);
+	assert_int_equal(st.source, o.source ? o.source : KVS_SOURCE_HOST);
 }
 
 static void rank_down(uint32_t k)
@@ -196,6 +275,9 @@ static void rank_down(uint32_t k)
 	kvs_sender_destroy(ranks[k].s);
 	for (uint32_t b = 0; b < ranks[k].l->n_buffers; b++)
 		free(ranks[k].mem[b]);
+	for (uint32_t b = 0; ranks[k].device && b < ranks[k].l->n_buffers; b++)
+		kvs_device_free(ranks[k].device, ranks[k].on[b]);
+	kvs_device_close(ranks[k].device);
 	free(ranks[k].l);
 	memset(&ranks[k], 0, sizeof(ranks[k]));
 }
@@ -284,23 +366,31 @@ static uint64_t some_tokens(uint32_t page)
 
 static void fill_source(const struct live *v, const struct rank *r)
 {
+	static struct upload u;
+
+	u.n = 0;
 	for (uint32_t b = 0; b < r->l->n_buffers; b++) {
 		const struct kvs_layer_buffer *lb = &r->l->buffers[b];
 		uint64_t seed =
 			kvs_pattern_seed(salt, v->room, lb->kind, lb->layer);
 
 		if (!paged(lb)) {
-			kvs_pattern_fill(
-				r->mem[b] + (uint64_t)v->index * lb->items *
-						    lb->item_len,
-				(size_t)lb->items * lb->item_len, seed, 0);
+			uint64_t len = (uint64_t)lb->items * lb->item_len;
+
+			kvs_pattern_fill(r->mem[b] + v->index * len, len, seed,
+					 0);
+			computed(&u, r, b, v->index * len, len);
 			continue;
 		}
-		for (uint32_t i = 0; i < v->pages; i++)
-			kvs_pattern_fill(
-				r->mem[b] + (uint64_t)v->src[i] * lb->item_len,
-				lb->item_len, seed, (uint64_t)i * lb->item_len);
+		for (uint32_t i = 0; i < v->pages; i++) {
+			uint64_t off = (uint64_t)v->src[i] * lb->item_len;
+
+			kvs_pattern_fill(r->mem[b] + off, lb->item_len, seed,
+					 (uint64_t)i * lb->item_len);
+			computed(&u, r, b, off, lb->item_len);
+		}
 	}
+	upload(&u, r);
 }
 
 /* Pages in pieces of any size, in any order of the pieces. */

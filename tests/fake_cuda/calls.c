@@ -14,7 +14,9 @@ struct fake fake = {
 	.c = { .devices = 1,
 	       .driver = 13000,
 	       .read_only = true,
-	       .kernels = true },
+	       .kernels = true,
+	       .peer_mem = true,
+	       .dma_buf = true },
 };
 
 static struct fake_cuda_config base; /* as KVS_FAKE_CUDA has it */
@@ -177,6 +179,10 @@ static void word(const char *name, unsigned long long v)
 		fake.c.register_max = v;
 	else if (!strcmp(name, "register_ns"))
 		fake.c.register_ns = v;
+	else if (!strcmp(name, "peer_mem"))
+		fake.c.peer_mem = v;
+	else if (!strcmp(name, "dma_buf"))
+		fake.c.dma_buf = v;
 	else if (!strcmp(name, "memory"))
 		fake.c.memory = v;
 	else
@@ -332,6 +338,10 @@ int fake_device_attr(int *ret, int attr, int dev)
 		*ret = !fake.c.alias;
 	else if (attr == KVS_CUDA_ATTR_READ_ONLY_HOST_REGISTER)
 		*ret = fake.c.read_only;
+	else if (attr == KVS_CUDA_ATTR_GPU_DIRECT_RDMA)
+		*ret = fake.c.peer_mem;
+	else if (attr == KVS_CUDA_ATTR_DMA_BUF)
+		*ret = fake.c.dma_buf;
 	else if (attr == KVS_CUDA_ATTR_HOST_NUMA_ID)
 		*ret = 0;
 	else

@@ -19,7 +19,8 @@
  * The same words can be given in KVS_FAKE_CUDA, with commas between them, for
  * programs that do not know of the double: devices=0, driver=12040, stub=1,
  * read_only=0, alias=1, register_max=BYTES, register_ns=NS, memory=BYTES,
- * kernels=0.
+ * kernels=0,
+ * peer_mem=0, dma_buf=0.
  */
 #ifndef KVS_TESTS_FAKE_CUDA_H
 #define KVS_TESTS_FAKE_CUDA_H
@@ -41,6 +42,9 @@
  * @register_max: bytes that one registration may have; 0: any
  * @register_ns: each takes so long
  * @memory: bytes of device memory; 0: any
+ * @peer_mem: it says that RDMA may read its memory
+ * @dma_buf: memory can be exported; a descriptor is one of a memfd whose file
+ *           position is where the range begins
  */
 struct fake_cuda_config {
 	int devices;
@@ -52,6 +56,8 @@ struct fake_cuda_config {
 	uint64_t register_max;
 	uint64_t register_ns;
 	uint64_t memory;
+	bool peer_mem;
+	bool dma_buf;
 };
 
 /**

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Device memory, registered and pinned host memory, and whose an address is. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #include <time.h>
 
 #include "lib/assert.h"
@@ -11,21 +16,69 @@
 	(KVS_CUDA_REGISTER_PORTABLE | KVS_CUDA_REGISTER_DEVICEMAP | \
 	 KVS_CUDA_REGISTER_READ_ONLY)
 
+/* Of a file, as others may be given a descriptor of it. */
+static int map_memory(size_t len, void **ret, int *ret_fd)
+{
+	int fd = memfd_create("fake_cuda", MFD_CLOEXEC);
+	void *p = MAP_FAILED;
+
+	if (fd >= 0 && len < SIZE_MAX / 2 && !ftruncate(fd, (off_t)len))
+		p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED) {
+		if (fd >= 0)
+			(void)close(fd);
+		return -ENOMEM;
+	}
+	*ret = p;
+	*ret_fd = fd;
+	return 0;
+}
+
+int fake_range_handle(void *ret, kvs_cuda_ptr p, size_t len, int type,
+		      unsigned long long flags)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	int r = enter("cuMemGetHandleForAddressRange", true);
+	const struct kvs_span *s = NULL;
+	char path[64];
+	int fd;
+
+	if (!r && !fake.c.dma_buf)
+		r = KVS_CUDA_NOT_SUPPORTED;
+	if (!r && (type != KVS_CUDA_HANDLE_DMA_BUF_FD || flags || p % page ||
+		   len % page ||
+		   kvs_spans_find(&fake.allocs, (void *)(uintptr_t)p, 1, &s) ||
+		   !s || p - s->addr + len > (s->len + page - 1) / page * page))
+		r = KVS_CUDA_INVALID_VALUE;
+	if (r)
+		return leave(r);
+	/* a file of its own, so that its position is */
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", (int)s->dev);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	KVS_ASSERT(fd >= 0);
+	(void)lseek(fd, (off_t)(p - s->addr), SEEK_SET);
+	memcpy(ret, &fd, sizeof(fd));
+	return leave(0);
+}
+
 int fake_mem_alloc(kvs_cuda_ptr *ret, size_t len)
 {
 	int r = enter("cuMemAlloc", true);
 	void *p = NULL;
+	int fd = -1;
 
 	if (!r && !len)
 		r = KVS_CUDA_INVALID_VALUE;
 	if (!r && fake.c.memory && len > fake.c.memory - fake.used)
 		r = KVS_CUDA_OUT_OF_MEMORY;
-	if (!r && posix_memalign(&p, 256, len))
+	if (!r && map_memory(len, &p, &fd))
 		r = KVS_CUDA_OUT_OF_MEMORY;
 	if (r)
 		return leave(r);
 	memset(p, 0xcd, len);
 	KVS_ASSERT(!kvs_spans_add(&fake.allocs, p, len, false));
+	/* there is a place for it, and nobody else needs it */
+	kvs_spans_set_dev(&fake.allocs, p, (uint64_t)fd);
 	fake.used += len;
 	*ret = (uintptr_t)p;
 	return leave(0);
@@ -41,14 +94,19 @@ int fake_mem_free(kvs_cuda_ptr p)
 {
 	const struct kvs_span *s;
 	int r = enter("cuMemFree", false);
+	size_t len;
+	int fd;
 
 	if (kvs_spans_find(&fake.allocs, (void *)(uintptr_t)p, 1, &s) || !s ||
 	    s->addr != p)
 		return leave(KVS_CUDA_INVALID_VALUE);
 	fake.used -= s->len;
+	fd = (int)s->dev;
+	len = s->len;
 	wait_idle();
+	(void)close(fd);
+	(void)munmap((void *)(uintptr_t)p, len);
 	(void)kvs_spans_del(&fake.allocs, (void *)(uintptr_t)p, 0);
-	free((void *)(uintptr_t)p);
 	return leave(r ? r : fake.dead);
 }
 

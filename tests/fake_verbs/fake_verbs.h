@@ -77,6 +77,8 @@ struct fv_gid {
  * @max_msg: bytes; 1 GiB
  * @max_mw_len: bytes of a window; no bound
  * @reads: READs at a time; 16
+ * @dma_buf: ibv_reg_dmabuf_mr() works; a descriptor is one of a memfd, and what
+ *           it stands for begins at its file position
  * @reuse_keys: a freed key's index is taken again first, its tag one higher
  */
 struct fv_spec {
@@ -102,6 +104,7 @@ struct fv_spec {
 	uint64_t max_msg;
 	uint64_t max_mw_len;
 	unsigned int reads;
+	bool dma_buf;
 	bool reuse_keys;
 };
 

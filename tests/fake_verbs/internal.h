@@ -84,6 +84,9 @@ struct fv_mr {
 	struct kvs_list node;
 	unsigned int access;
 	uint64_t iova;
+	unsigned char *host; /* where its bytes are */
+	void *map; /* of a descriptor, or NULL */
+	size_t map_len;
 	uint32_t index;
 	unsigned int windows; /* bound to it */
 };
@@ -275,6 +278,8 @@ bool fv_key_take(struct fv_device *d, struct fv_mr *mr, struct fv_mw *mw,
 bool fv_local_ok(const struct fv_device *d, const struct ibv_pd *pd,
 		 uint32_t lkey, uint64_t addr, uint64_t len,
 		 unsigned int access);
+/* Where the bytes are that fv_local_ok() found. */
+void *fv_local_at(const struct fv_device *d, uint32_t lkey, uint64_t addr);
 /**
  * fv_remote_ok() - may what arrives on @qp reach that
  * @access: IBV_ACCESS_REMOTE_WRITE or _READ

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "lib/assert.h"
@@ -169,7 +170,8 @@ static int pages_ok(void *addr, size_t len, bool write)
 }
 
 static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t len,
-			  uint64_t iova, unsigned int access)
+			  uint64_t iova, unsigned int access, void *map,
+			  size_t map_len)
 {
 	struct fv_device *d = fv_dev_of(pd->context);
 	struct fv_mr *mr = NULL;
@@ -204,6 +206,9 @@ static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t len,
 	mr->ibv.length = len;
 	mr->ibv.lkey = mr->ibv.rkey;
 	mr->iova = iova;
+	mr->host = addr;
+	mr->map = map;
+	mr->map_len = map_len;
 	mr->access = access;
 	pd_of(pd)->uses++;
 	kvs_list_add_tail(&fv_ctx_of(pd->context)->mrs, &mr->node);
@@ -218,25 +223,58 @@ out:
 #undef ibv_reg_mr
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t len, int access)
 {
-	return reg(pd, addr, len, (uintptr_t)addr, (unsigned int)access);
+	return reg(pd, addr, len, (uintptr_t)addr, (unsigned int)access, NULL,
+		   0);
 }
 
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len,
 				uint64_t iova, unsigned int access)
 {
-	return reg(pd, addr, len, iova, access);
+	return reg(pd, addr, len, iova, access, NULL, 0);
 }
 
 #undef ibv_reg_mr_iova
 struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t len,
 			       uint64_t iova, int access)
 {
-	return reg(pd, addr, len, iova, (unsigned int)access);
+	return reg(pd, addr, len, iova, (unsigned int)access, NULL, 0);
+}
+
+struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t len,
+				 uint64_t iova, int fd, int access)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	off_t begin = lseek(fd, 0, SEEK_CUR);
+	uint64_t in = offset % page;
+	struct ibv_mr *mr;
+	struct stat st;
+	void *map;
+
+	errno = EOPNOTSUPP;
+	if (!fv_dev_of(pd->context)->s.dma_buf)
+		return NULL;
+	errno = EINVAL;
+	if (begin < 0 || fstat(fd, &st) || iova % page != in ||
+	    offset + len > (uint64_t)(st.st_size - begin) ||
+	    (access & ~(IBV_ACCESS_LOCAL_WRITE | REMOTE)))
+		return NULL;
+	/* a mapping of its own: its address is not the device's */
+	map = mmap(NULL, in + len, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+		   begin + (off_t)(offset - in));
+	if (map == MAP_FAILED)
+		return NULL;
+	mr = reg(pd, (unsigned char *)map + in, len, iova, (unsigned int)access,
+		 map, in + len);
+	if (!mr)
+		(void)munmap(map, in + len);
+	return mr;
 }
 
 void fv_mr_free(struct fv_mr *mr)
 {
 	fv_settle_mr(mr);
+	if (mr->map)
+		(void)munmap(mr->map, mr->map_len);
 	key_give(fv_dev_of(mr->ibv.context), mr->index);
 	pd_of(mr->ibv.pd)->uses--;
 	kvs_list_del(&mr->node);
@@ -452,6 +490,13 @@ bool fv_local_ok(const struct fv_device *d, const struct ibv_pd *pd,
 	return k && k->mr && k->mr->ibv.lkey == lkey && k->mr->ibv.pd == pd &&
 	       (k->mr->access & access) == access &&
 	       within(addr, len, k->mr->iova, k->mr->ibv.length);
+}
+
+void *fv_local_at(const struct fv_device *d, uint32_t lkey, uint64_t addr)
+{
+	const struct fv_mr *mr = key_find(d, lkey)->mr;
+
+	return mr->host + (addr - mr->iova);
 }
 
 bool fv_remote_ok(const struct fv_qp *qp, uint32_t rkey, uint64_t addr,

@@ -176,12 +176,15 @@ static bool sges_ok(const struct fv_qp *qp, const struct ibv_sge *sge, int n,
 	return true;
 }
 
-static void gather(const struct fv_wqe *w, unsigned char *to)
+static void gather(const struct fv_device *d, const struct fv_wqe *w,
+		   unsigned char *to)
 {
 	int i;
 
 	for (i = 0; i < w->wr.num_sge; i++) {
-		fv_move(to, (const void *)(uintptr_t)w->sge[i].addr,
+		if (!w->sge[i].length)
+			continue;
+		fv_move(to, fv_local_at(d, w->sge[i].lkey, w->sge[i].addr),
 			w->sge[i].length);
 		to += w->sge[i].length;
 	}
@@ -221,7 +224,7 @@ static struct fv_flight *launch(struct fv_qp *qp, struct fv_wqe *w)
 	f->rkey = w->wr.wr.rdma.rkey;
 	f->mtu = 128u << qp->attr.path_mtu;
 	f->len = len;
-	gather(w, f->data);
+	gather(qp->dev, w, f->data);
 	w->flight = f;
 	kvs_list_init(&f->node);
 	return f;
@@ -480,7 +483,7 @@ static bool run_send(struct fv_qp *qp, struct fv_wqe *w, struct fv_qp *peer)
 	} else {
 		buf = malloc(len + 1);
 		KVS_ASSERT(buf);
-		gather(w, buf);
+		gather(qp->dev, w, buf);
 		scatter(r->sge, r->n, buf, len);
 		free(buf);
 		fv_w.counts.sends++;
