@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kvstage-bench cache: what hicache's index costs with many entries, and what
- * its policies make of a trace beside a plain LRU and a cache that knows the
- * future.
+ * kvstage-bench cache: what hicache's index costs with many entries, how fast
+ * cached bytes come back, and what its policies make of a trace beside a plain
+ * LRU and a cache that knows the future.
  */
 #include "tools/bench_cache.h"
 
@@ -23,10 +23,14 @@
 #include "tools/bench.h"
 #include "tools/cache_bounds.h"
 #include "tools/cache_replay.h"
+#include "tools/cache_ttft.h"
 #include "tools/output.h"
 #include "tools/table.h"
 
 #define EXIT_USAGE 2
+#define EXIT_CANNOT 77
+#define PREFILLS_MAX 256u
+#define NVME_RATE (6ULL << 30) /* bytes a second: one data-centre SSD's */
 #define ENTRIES_MAX 100000000u
 #define BLOCKS_MAX (1ULL << 40)
 
@@ -39,6 +43,10 @@ enum {
 	KEY_REQUESTS,
 	KEY_SHARE,
 	KEY_PROMOTE,
+	KEY_PREFILLS,
+	KEY_NVME_RATE,
+	KEY_RECALL,
+	KEY_DIR,
 };
 
 static const struct argp_option options[] = {
@@ -60,6 +68,14 @@ static const struct argp_option options[] = {
 	{ "block-tokens", KEY_BLOCK, "N", 0,
 	  "Tokens of a block of the trace (default 512)", 1 },
 	{ "requests", KEY_REQUESTS, "N", 0, "The first N of them", 1 },
+	{ "prefills", KEY_PREFILLS, "N", 0,
+	  "Prefill instances of the TTFT model (default 12)", 1 },
+	{ "nvme-rate", KEY_NVME_RATE, "SIZE", 0,
+	  "Bytes a second that its second tier gives (default 6G)", 1 },
+	{ "recall", KEY_RECALL, "SIZE", 0,
+	  "Measure instead how fast so many cached bytes come back", 2 },
+	{ "dir", KEY_DIR, "DIR", 0,
+	  "Of the disk tier with --recall (default /var/tmp)", 2 },
 	{ "entries", 'n', "N", 0,
 	  "Measure the index with so many pages instead (10M is ten million)",
 	  2 },
@@ -70,6 +86,9 @@ static const struct argp_option options[] = {
 /* ---- replay ---- */
 
 struct replayed {
+	struct kvs_serving serving;
+	struct kvs_cache_ttft without; /* any cache */
+	struct kvs_replay_hit *hit; /* of each request */
 	struct kvs_trace trace;
 	struct kvs_block_stream stream;
 	uint64_t token_bytes;
@@ -97,10 +116,19 @@ static double ratio(uint64_t hits, const struct replayed *p)
 	return (double)hits / (double)p->stream.n;
 }
 
+static void show_ttft(const char *name, const struct kvs_cache_ttft *t)
+{
+	printf(", \"%s\": {\"mean_ms\": %.1f, \"median_ms\": %.1f, "
+	       "\"p90_ms\": %.1f, \"p99_ms\": %.1f, "
+	       "\"wait_mean_ms\": %.1f}",
+	       name, t->mean, t->median, t->p90, t->p99, t->wait);
+}
+
 static void show_json(const struct cache_args *a, const struct replayed *p,
 		      const struct cache_capacity *c,
 		      const struct kvs_replay_opts *o,
-		      const struct kvs_replay_result *m, const struct bounds *b)
+		      const struct kvs_replay_result *m, const struct bounds *b,
+		      const struct kvs_cache_ttft *ttft)
 {
 	printf("{\"bench\": \"cache\", \"capacity\": \"%s\", "
 	       "\"policy\": \"%s\", \"block_hit_ratio\": %.5f, "
@@ -124,18 +152,24 @@ static void show_json(const struct cache_args *a, const struct replayed *p,
 	       ", \"bytes_per_token\": %" PRIu64 ", \"block_tokens\": %" PRIu32
 	       ", \"block_bytes\": %" PRIu64 ", \"footprint_bytes\": %" PRIu64
 	       ", \"wire_bytes\": %" PRIu64 ", \"wire_bytes_saved\": %" PRIu64
-	       ", \"index_bytes\": %" PRIu64 "}\n",
+	       ", \"index_bytes\": %" PRIu64,
 	       a->model, a->tp, p->token_bytes, a->block_tokens, p->block_bytes,
 	       p->block_bytes * p->stream.unique,
 	       p->trace.tokens * p->token_bytes,
 	       m->prefix_tokens * p->token_bytes, m->memory);
+	printf(", \"prefills\": %" PRIu32 ", \"nvme_rate\": %" PRIu64,
+	       p->serving.prefills, a->nvme_rate);
+	show_ttft("ttft_without", &p->without);
+	show_ttft("ttft_with", ttft);
+	puts("}");
 	(void)kvs_output_flush();
 }
 
 static void show_row(struct kvs_table *t, const struct replayed *p,
 		     const struct cache_capacity *c,
 		     const struct kvs_replay_opts *o,
-		     const struct kvs_replay_result *m, const struct bounds *b)
+		     const struct kvs_replay_result *m, const struct bounds *b,
+		     const struct kvs_cache_ttft *ttft)
 {
 	char buf[KVS_UNITS_BUF];
 
@@ -150,6 +184,10 @@ static void show_row(struct kvs_table *t, const struct replayed *p,
 	kvs_table_cell(t, "%" PRIu64, m->tier_hits[KVS_TIER_NVME]);
 	kvs_table_cell(t, "%s",
 		       kvs_format_size(m->prefix_tokens * p->token_bytes, buf));
+	kvs_table_cell(t, "%.0f", p->without.mean);
+	kvs_table_cell(t, "%.0f", ttft->mean);
+	kvs_table_cell(t, "%.0f", p->without.p99);
+	kvs_table_cell(t, "%.0f", ttft->p99);
 }
 
 static int replay_capacity(const struct cache_args *a, const struct replayed *p,
@@ -162,7 +200,9 @@ static int replay_capacity(const struct cache_args *a, const struct replayed *p,
 		.block_tokens = a->block_tokens,
 		.small_share = a->small_share,
 		.promote = a->promote,
+		.hit = p->hit,
 	};
+	struct kvs_cache_ttft ttft;
 	struct kvs_replay_result m;
 	struct bounds b = { 0 };
 	int r;
@@ -181,12 +221,15 @@ static int replay_capacity(const struct cache_args *a, const struct replayed *p,
 	for (unsigned int i = 0; i < a->n_policies && !r; i++) {
 		o.policy = a->policy[i];
 		r = kvs_replay(&p->trace, &p->stream, &o, &m);
+		if (!r)
+			r = kvs_cache_ttft(&p->serving, &p->trace, p->hit,
+					   (double)a->nvme_rate, &ttft);
 		if (r)
 			break;
 		if (t)
-			show_row(t, p, c, &o, &m, &b);
+			show_row(t, p, c, &o, &m, &b, &ttft);
 		else
-			show_json(a, p, c, &o, &m, &b);
+			show_json(a, p, c, &o, &m, &b, &ttft);
 	}
 	return r;
 }
@@ -216,7 +259,15 @@ static int replay_load(const struct cache_args *a, struct replayed *p)
 	if (r == -ENODATA)
 		fprintf(stderr, "cache: %s: no request has hash_ids\n",
 			a->trace);
-	return r;
+	if (r)
+		return r;
+	kvs_serving_defaults(&p->serving);
+	p->serving.prefills = a->prefills;
+	p->serving.token_bytes = p->token_bytes;
+	p->hit = calloc(p->trace.n, sizeof(*p->hit));
+	return p->hit ? kvs_cache_ttft(&p->serving, &p->trace, NULL,
+				       (double)a->nvme_rate, &p->without)
+		      : -ENOMEM;
 }
 
 static int replay_all(const struct cache_args *a)
@@ -230,13 +281,15 @@ static int replay_all(const struct cache_args *a)
 		r = kvs_table_create("<capacity <policy block_hit_ratio "
 				     "prefix_hit_ratio lru_ratio "
 				     "clairvoyant_ratio ideal host nvme "
-				     "wire_saved",
+				     "wire_saved ttft_mean_ms with_cache "
+				     "ttft_p99_ms with_cache",
 				     &t);
 	for (unsigned int i = 0; i < a->n_capacities && !r; i++)
 		r = replay_capacity(a, &p, &a->capacity[i], t);
 	if (!r && t)
 		r = kvs_table_print(t, stdout);
 	kvs_table_destroy(t);
+	free(p.hit);
 	kvs_block_stream_fini(&p.stream);
 	kvs_trace_fini(&p.trace);
 	return r;
@@ -405,6 +458,23 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		parse_u32("promote", arg, KVS_INDEX_USED_MAX, &a->promote,
 			  state);
 		return 0;
+	case KEY_PREFILLS:
+		parse_u32("prefills", arg, PREFILLS_MAX, &a->prefills, state);
+		return 0;
+	case KEY_NVME_RATE:
+		if (kvs_parse_size(arg, &a->nvme_rate) || !a->nvme_rate)
+			argp_error(state, "--nvme-rate %s: from 1", arg);
+		return 0;
+	case KEY_RECALL:
+		if (kvs_parse_size(arg, &a->recall) || a->recall < 1ULL << 20 ||
+		    a->recall > 1ULL << 40)
+			argp_error(state, "--recall %s: from 1M to 1T", arg);
+		return 0;
+	case KEY_DIR:
+		if (!*arg || strlen(arg) > 4000)
+			argp_error(state, "--dir %s: no such thing", arg);
+		a->dir = arg;
+		return 0;
 	case KEY_MODEL:
 		a->model = arg;
 		return 0;
@@ -430,8 +500,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->json = true;
 		return 0;
 	case ARGP_KEY_END:
-		if (!a->trace == !a->entries)
-			argp_error(state, "either --trace or --entries");
+		if (!!a->trace + !!a->entries + !!a->recall != 1)
+			argp_error(state,
+				   "one of --trace, --recall and --entries");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -445,7 +516,9 @@ int kvs_bench_cache(int argc, char **argv)
 		.parser = parse,
 		.doc = "Hit ratios of hicache's index over the blocks of a "
 		       "trace, beside a plain LRU and a cache that knows the "
-		       "future; or what the index costs with many entries.",
+		       "future, and the time to first token with and without; "
+		       "or how fast cached bytes come back; or what the index "
+		       "costs with many entries.",
 	};
 	struct cache_args a = {
 		.capacity = { { .text = "unlimited" } },
@@ -455,12 +528,19 @@ int kvs_bench_cache(int argc, char **argv)
 		.model = "deepseek-v3",
 		.tp = 1,
 		.block_tokens = KVS_TRACE_BLOCK,
+		.prefills = 12,
+		.nvme_rate = NVME_RATE,
+		.dir = "/var/tmp",
 	};
 	int r;
 
 	argp_err_exit_status = EXIT_USAGE;
 	argp_parse(&argp, argc, argv, 0, NULL, &a);
-	r = a.entries ? kvs_bench_cache_entries(&a) : replay_all(&a);
+	r = a.entries  ? kvs_bench_cache_entries(&a)
+	    : a.recall ? kvs_bench_cache_recall(&a)
+		       : replay_all(&a);
+	if (r == -ENOEXEC)
+		return EXIT_CANNOT;
 	if (r == -EINVAL)
 		return EXIT_USAGE;
 	if (r)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The two measurements of kvstage-bench cache. */
+/* The measurements of kvstage-bench cache. */
 #ifndef KVS_TOOLS_BENCH_CACHE_H
 #define KVS_TOOLS_BENCH_CACHE_H
 
@@ -33,10 +33,18 @@ struct cache_args {
 	uint32_t tp;
 	uint32_t block_tokens;
 	uint64_t requests;
+	uint32_t prefills;
+	uint64_t nvme_rate; /* bytes a second */
+	uint64_t recall; /* bytes; 0: not measured */
+	const char *dir; /* of the disk tier, for recall */
 	bool json;
 };
 
 /* Nanoseconds of its calls with so many entries. 0 or -errno. */
 int kvs_bench_cache_entries(const struct cache_args *a);
+
+/* How fast cached bytes come back, from each tier. 0, -errno; -ENOEXEC: it
+ * cannot be measured here. */
+int kvs_bench_cache_recall(const struct cache_args *a);
 
 #endif /* KVS_TOOLS_BENCH_CACHE_H */

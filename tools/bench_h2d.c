@@ -12,11 +12,11 @@
 #include <string.h>
 
 #include "lib/units.h"
-#include "pipeline/geometry.h"
 #include "pipeline/presets.h"
 #include "tools/arg.h"
 #include "tools/bench.h"
 #include "tools/bench_copy.h"
+#include "tools/bench_copy_room.h"
 #include "tools/output.h"
 
 #define LIST_MAX 16
@@ -198,95 +198,17 @@ int kvs_bench_h2d(int argc, char **argv)
 
 /* ---- commit ---- */
 
-struct room {
-	struct kvs_layout *l;
-	struct kvs_geometry g;
-	struct kvs_copy_run *runs;
-	uint64_t host_len, dev_len;
-	uint32_t *pages;
-};
-
-static void room_fini(struct room *m)
+static int one_page_size(struct args *a, uint64_t page_size)
 {
-	free(m->runs);
-	free(m->pages);
-	kvs_geometry_fini(&m->g);
-	free(m->l);
-}
-
-static int room_init(struct room *m, const struct args *a, uint64_t page_size)
-{
+	struct kvs_copy_result res;
+	struct kvs_copy_room m = { 0 };
+	struct kvs_copy c = { 0 };
 	const struct kvs_preset_opts o = {
 		.tp = (uint32_t)a->tp,
 		.layers = (uint32_t)a->layers,
 		.page_size = (uint32_t)page_size,
 	};
-	char err[KVS_PRESET_ERR];
-	int r = kvs_preset_layout(a->model, &o, &m->l, err, sizeof(err));
-
-	if (r) {
-		fprintf(stderr, "%s\n", err);
-		return r;
-	}
-	r = kvs_geometry_init(&m->g, m->l, (uint32_t)a->tokens,
-			      kvs_geometry_extent_tokens(m->l, 2048, SEGMENT),
-			      SEGMENT, 1, 0);
-	if (!r)
-		r = kvs_copy_bench_pages(m->g.pages, &m->pages);
-	if (r)
-		return r;
-	m->runs = calloc((size_t)m->l->n_buffers * m->g.n_extents,
-			 sizeof(*m->runs));
-	if (!m->runs)
-		return -ENOMEM;
-	for (uint32_t x = 0; x < m->g.n_extents; x++)
-		m->host_len += kvs_geometry_len(&m->g, x);
-	for (uint32_t i = 0; i < m->l->n_buffers; i++)
-		m->dev_len += (uint64_t)m->l->buffers[i].item_len *
-			      (KVS_BENCH_DEVICE_PAGES((uint64_t)m->g.pages) +
-			       m->l->buffers[i].items);
-	return 0;
-}
-
-/* Layer buffer by layer buffer, as an engine's commit does. */
-static size_t room_runs(struct room *m, const struct kvs_copy_bench *b)
-{
-	char *dev = b->dev;
-	size_t n = 0;
-
-	for (uint32_t i = 0; i < m->l->n_buffers; i++) {
-		const struct kvs_layer_buffer *p = &m->l->buffers[i];
-		bool paged = kvs_buffer_kind_is_paged(p->kind);
-		uint64_t at = 0, off, len;
-
-		for (uint32_t x = 0; x < m->g.n_extents; x++) {
-			if (!kvs_geometry_run(&m->g, x, i, &off, &len) && len)
-				m->runs[n++] = (struct kvs_copy_run){
-					.host = b->host + at + off,
-					.dev = dev,
-					.item_len = p->item_len,
-					.pages =
-						paged ? m->pages +
-								(size_t)x *
-									m->g.extent_pages
-						      : NULL,
-					.n = len / p->item_len,
-				};
-			at += kvs_geometry_len(&m->g, x);
-		}
-		dev += (uint64_t)p->item_len *
-		       (KVS_BENCH_DEVICE_PAGES((uint64_t)m->g.pages) +
-			p->items);
-	}
-	return n;
-}
-
-static int one_page_size(struct args *a, uint64_t page_size)
-{
-	struct kvs_copy_result res;
-	struct room m = { 0 };
-	struct kvs_copy c = { 0 };
-	int r = room_init(&m, a, page_size);
+	int r = kvs_copy_room_init(&m, a->model, &o, a->tokens);
 
 	if (!r)
 		r = kvs_copy_bench_memory(&a->b, m.host_len, m.dev_len);
@@ -294,14 +216,14 @@ static int one_page_size(struct args *a, uint64_t page_size)
 		fprintf(stderr, "%s, page size %" PRIu64 ": %s\n", a->model,
 			page_size, strerror(-r));
 	} else {
-		c.n_runs = room_runs(&m, &a->b);
+		c.n_runs = kvs_copy_room_runs(&m, &a->b);
 		c.runs = m.runs;
 		r = kvs_copy_bench_measure(&a->b, &c, &res);
 	}
 	if (!r)
 		show(a, "commit", m.l->buffers[0].item_len, m.g.pages,
 		     page_size, &res);
-	room_fini(&m);
+	kvs_copy_room_fini(&m);
 	return r;
 }
 

@@ -111,8 +111,26 @@ static int replay_block(struct replay *p, uint32_t block)
 	return r;
 }
 
+/* Of @n blocks that were found. */
+static void replay_hit(const struct replay *p,
+		       const struct kvs_trace_request *q, uint64_t n,
+		       struct kvs_replay_hit *ret)
+{
+	uint64_t left = q->input;
+
+	*ret = (struct kvs_replay_hit){ 0 };
+	for (uint64_t i = 0; i < n; i++) {
+		uint64_t block = p->o->block_tokens < left ? p->o->block_tokens
+							   : left;
+
+		ret->tokens[p->found[i].tier] += (uint32_t)block;
+		left -= block;
+	}
+}
+
 static int replay_request(struct replay *p, const struct kvs_trace_request *q,
-			  const uint32_t *id, struct kvs_key *keys)
+			  const uint32_t *id, struct kvs_key *keys,
+			  struct kvs_replay_hit *hit)
 {
 	uint64_t tokens, n;
 	int r = 0;
@@ -120,6 +138,8 @@ static int replay_request(struct replay *p, const struct kvs_trace_request *q,
 	for (uint32_t i = 0; i < q->n_ids; i++)
 		keys[i] = p->key[id[i]];
 	n = kvs_index_lookup(p->ix, keys, q->n_ids, p->found, NULL);
+	if (hit)
+		replay_hit(p, q, n, hit);
 	tokens = n * p->o->block_tokens;
 	p->res->prefix_hits += n;
 	/* The last block of a prompt is not full. */
@@ -145,7 +165,8 @@ static int replay_run(struct replay *p, const struct kvs_trace *t,
 	if (!keys || !p->found)
 		r = -ENOMEM;
 	for (size_t i = 0; i < t->n && !r; i++)
-		r = replay_request(p, &t->req[i], s->id + t->req[i].ids, keys);
+		r = replay_request(p, &t->req[i], s->id + t->req[i].ids, keys,
+				   p->o->hit ? &p->o->hit[i] : NULL);
 	if (!r) {
 		kvs_index_account(p->ix, &a);
 		p->res->memory = a.memory;

@@ -19,6 +19,12 @@
 #include "tools/cache_bounds.h"
 #include "tools/trace.h"
 
+/* Tokens of a request's prefix that are cached when it comes, by the tier that
+ * has them; no more than it has. */
+struct kvs_replay_hit {
+	uint32_t tokens[KVS_TIER_MAX];
+};
+
 /**
  * struct kvs_replay_opts - a cache
  * @blocks: capacity of each tier, in blocks; at least 1 in KVS_TIER_HOST,
@@ -27,6 +33,7 @@
  * @policy: what is evicted
  * @small_share: as of struct kvs_index_opts
  * @promote: likewise
+ * @hit: written, of each request of the trace; or NULL
  */
 struct kvs_replay_opts {
 	uint64_t blocks[KVS_TIER_MAX];
@@ -34,6 +41,7 @@ struct kvs_replay_opts {
 	enum kvs_policy policy;
 	uint32_t small_share;
 	uint32_t promote;
+	struct kvs_replay_hit *hit;
 };
 
 /**

@@ -5,7 +5,9 @@
  * ideal block hit ratio of the trace exactly, and the bytes not sent, both as
  * this test counts them by itself; with less, ratios are in order: the policy
  * at most the clairvoyant one, that at most the ideal. The index under LRU
- * has the ratio of the plain LRU. --entries reports what each costs. Wrong
+ * has the ratio of the plain LRU. With a cache the first token comes no later.
+ * --recall reports both tiers, and leaves no file. --entries reports what each
+ * costs. Wrong
  * arguments and traces are named.
  *
  * The trace is made here: conversations whose turns repeat what was said.
@@ -136,6 +138,19 @@ static double tier_hits(const json_t *v, const char *tier)
 	return number(o, tier);
 }
 
+static void sooner(const json_t *v)
+{
+	static const char *const what[] = { "mean_ms", "median_ms", "p90_ms",
+					    "p99_ms", "wait_mean_ms" };
+	const json_t *without = json_object_get(v, "ttft_without");
+	const json_t *with = json_object_get(v, "ttft_with");
+
+	assert_true(json_is_object(without) && json_is_object(with));
+	for (size_t i = 0; i < sizeof(what) / sizeof(what[0]); i++)
+		assert_true(number(with, what[i]) <= number(without, what[i]));
+	assert_true(number(with, "mean_ms") < number(without, "mean_ms"));
+}
+
 static void test_unlimited(void **state)
 {
 	double ideal = (double)(n_ids - unique) / (double)n_ids;
@@ -165,6 +180,7 @@ static void test_unlimited(void **state)
 			    (double)saved_tokens * MLA_TOKEN_BYTES);
 		assert_true(number(v[i], "footprint_bytes") ==
 			    (double)unique * BLOCK * MLA_TOKEN_BYTES);
+		sooner(v[i]);
 	}
 	forget(v, n);
 }
@@ -234,6 +250,31 @@ static void test_entries(void **state)
 	assert_non_null(strstr(out, "bytes_per_entry"));
 }
 
+static void test_recall(void **state)
+{
+	json_t *v[LINES_MAX];
+	char line[512];
+	size_t n;
+
+	(void)state;
+	snprintf(line, sizeof(line),
+		 "cache --json --recall 2M --model tiny-mha --dir %s", dir);
+	assert_int_equal(run(line), 0);
+	n = parse(v);
+	assert_int_equal(n, 2);
+	assert_string_equal(text(v[0], "recall"), "host");
+	assert_string_equal(text(v[1], "recall"), "nvme");
+	for (size_t i = 0; i < n; i++) {
+		assert_string_equal(text(v[i], "bench"), "cache");
+		assert_true(number(v[i], "bytes") >= 2e6);
+		assert_true(number(v[i], "gbps") > 0);
+	}
+	forget(v, n);
+	/* nothing is left: the directory can be removed with the trace */
+	assert_int_equal(run("cache --recall 2M --dir /nonexistent"), 1);
+	assert_non_null(strstr(err, "/nonexistent"));
+}
+
 static void test_table(void **state)
 {
 	char line[512];
@@ -248,8 +289,12 @@ static void test_table(void **state)
 static void test_wrong(void **state)
 {
 	static const char *const bad[][2] = {
-		{ "cache", "either --trace or --entries" },
-		{ "cache --entries 10M --trace x", "either" },
+		{ "cache", "one of --trace, --recall and --entries" },
+		{ "cache --entries 10M --trace x", "one of" },
+		{ "cache --recall 2M --trace x", "one of" },
+		{ "cache --recall 1K", "--recall" },
+		{ "cache --trace x --prefills 0", "--prefills" },
+		{ "cache --trace x --nvme-rate 0", "--nvme-rate" },
 		{ "cache --entries 999", "--entries" },
 		{ "cache --entries 1T", "--entries" },
 		{ "cache --entries -1", "--entries" },
@@ -292,6 +337,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_limited),
 		cmocka_unit_test(test_two_tiers),
 		cmocka_unit_test(test_entries),
+		cmocka_unit_test(test_recall),
 		cmocka_unit_test(test_table),
 		cmocka_unit_test(test_wrong),
 	};

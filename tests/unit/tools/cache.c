@@ -6,7 +6,9 @@
  * every choice tried out on short streams shows. The index under LRU hits
  * where the plain LRU does, with room for everything where any block came
  * before, and never more often than the clairvoyant cache, with one tier and
- * with two.
+ * with two. What it says of each request adds up to what it says of all. The
+ * TTFT model has the times that its description gives, and a request whose
+ * prefix is cached waits only for what is not.
  *
  * A random seed is printed; KVS_TEST_SEED replays it.
  */
@@ -17,12 +19,14 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/unit/pinned/seed.h"
 #include "tools/cache_bounds.h"
 #include "tools/cache_replay.h"
+#include "tools/cache_ttft.h"
 
 #define LONG 3000u
 #define REQUEST 12u /* blocks at most */
@@ -214,6 +218,36 @@ static void test_replay(void **state)
 	}
 }
 
+/* Tokens of all requests' prefixes, none of which has more than it has. */
+static uint64_t sum_of(const struct kvs_trace *t,
+		       const struct kvs_block_stream *s, uint64_t nvme,
+		       enum kvs_policy policy)
+{
+	static struct kvs_replay_hit hit[LONG];
+	const struct kvs_replay_opts o = {
+		.blocks = { [KVS_TIER_HOST] = 30, [KVS_TIER_NVME] = nvme },
+		.block_tokens = 512,
+		.policy = policy,
+		.hit = hit,
+	};
+	struct kvs_replay_result m;
+	uint64_t sum = 0, tier[KVS_TIER_MAX] = { 0 };
+
+	assert_int_equal(kvs_replay(t, s, &o, &m), 0);
+	for (size_t i = 0; i < t->n; i++) {
+		uint64_t one = 0;
+
+		for (unsigned int k = 0; k < KVS_TIER_MAX; k++) {
+			one += hit[i].tokens[k];
+			tier[k] += hit[i].tokens[k];
+		}
+		assert_true(one <= t->req[i].input);
+		sum += one;
+	}
+	assert_true(tier[KVS_TIER_HOST] > 0 && tier[KVS_TIER_NVME] > 0);
+	return sum;
+}
+
 static void test_two_tiers(void **state)
 {
 	struct kvs_replay_result m;
@@ -234,6 +268,7 @@ static void test_two_tiers(void **state)
 		replay(&t, &s, 30, LONG, policy, &m);
 		assert_int_equal(m.hits, kvs_bound_ideal(&s));
 		assert_int_equal(m.evicted, 0);
+		assert_int_equal(sum_of(&t, &s, LONG, policy), m.prefix_tokens);
 		assert_in_range(m.written, s.unique - 30, s.unique);
 		/* tiers of one block */
 		replay(&t, &s, 1, 1, policy, &m);
@@ -267,6 +302,70 @@ static void test_prefix(void **state)
 	kvs_block_stream_fini(&s);
 }
 
+static void near(double a, double b)
+{
+	if (fabs(a - b) > 1e-6)
+		print_message("%f is not %f\n", a, b);
+	assert_true(fabs(a - b) <= 1e-6);
+}
+
+/* 1000 tokens a second, and 1000 tokens a second over the link and from the
+ * disk, 10000 to the device; chunks of 100. */
+static const struct kvs_serving slow = {
+	.token_bytes = 10,
+	.prefills = 1,
+	.prefill_rate = 1000,
+	.prefill_chunk = 100,
+	.link_rate = 10000,
+	.link_latency = 5000000,
+	.h2d_rate = 100000,
+	.step_base = 20000000,
+	.step_request = 1000000,
+};
+
+static void test_ttft(void **state)
+{
+	static struct kvs_trace_request q[] = {
+		{ .at_ms = 0, .input = 1000 },
+		{ .at_ms = 500, .input = 1000 },
+	};
+	struct kvs_trace t = { .req = q, .n = 1 };
+	struct kvs_replay_hit hit[2] = { 0 };
+	struct kvs_cache_ttft r;
+
+	(void)state;
+	/* computed 1 s, last chunk 0.1, latency 0.005, copied 0.1, a step */
+	assert_int_equal(kvs_cache_ttft(&slow, &t, NULL, 10000, &r), 0);
+	near(r.mean, 1000 + 100 + 5 + 100 + 21);
+	near(r.median, r.mean);
+	near(r.p99, r.mean);
+	near(r.wait, 0);
+	/* the second one waits for the first for 0.5 s */
+	t.n = 2;
+	assert_int_equal(kvs_cache_ttft(&slow, &t, NULL, 10000, &r), 0);
+	near(r.mean, 1226 + 250);
+	near(r.p99, 1226 + 500);
+	near(r.wait, 250);
+	/* all but 400 tokens of both: no wait, and all is copied */
+	hit[0].tokens[KVS_TIER_HOST] = 600;
+	hit[1].tokens[KVS_TIER_HOST] = 600;
+	assert_int_equal(kvs_cache_ttft(&slow, &t, hit, 10000, &r), 0);
+	near(r.mean, 400 + 100 + 5 + 100 + 21);
+	near(r.wait, 0);
+	/* from the disk: read while the rest is computed, if that is longer */
+	hit[0].tokens[KVS_TIER_HOST] = 0;
+	hit[0].tokens[KVS_TIER_NVME] = 600;
+	t.n = 1;
+	assert_int_equal(kvs_cache_ttft(&slow, &t, hit, 20000, &r), 0);
+	near(r.mean, 400 + 100 + 5 + 100 + 21);
+	assert_int_equal(kvs_cache_ttft(&slow, &t, hit, 2000, &r), 0);
+	near(r.mean, 3000 + 100 + 21);
+	/* one token at least is computed */
+	hit[0].tokens[KVS_TIER_NVME] = 1000;
+	assert_int_equal(kvs_cache_ttft(&slow, &t, hit, 1e9, &r), 0);
+	near(r.mean, 1 + 1 + 5 + 100 + 21);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -276,6 +375,7 @@ int main(void)
 		cmocka_unit_test(test_replay),
 		cmocka_unit_test(test_two_tiers),
 		cmocka_unit_test(test_prefix),
+		cmocka_unit_test(test_ttft),
 	};
 
 	return cmocka_run_group_tests_name("cache", tests, set_up, NULL);
