@@ -130,7 +130,7 @@ int kvs_resume(struct kvs_engine *e, const kvs_handle *h,
 int kvs_drop(struct kvs_engine *e, const kvs_handle *h);
 
 /**
- * kvs_engine_cached() - how much of a room, or of a query, is cached
+ * kvs_engine_cached() - how much of a room, or of some blocks, is cached
  * @e: attached engine
  * @h: handle
  * @ret_tokens: from the first on, whole blocks
@@ -140,6 +140,9 @@ int kvs_drop(struct kvs_engine *e, const kvs_handle *h);
  * from 0; kvs_engine_commit() takes the pages of all of it. The room is READY
  * when what was received and what is cached are both whole. At least one token
  * is received, and a room that has to wait for memory is received whole.
+ *
+ * Of a look-up, what was found; of a pin, what is pinned; of an offload, what
+ * was cached when it was asked for, and is not copied.
  * Return: 0; -EAGAIN not known yet, kvs_engine_progress() makes it so; -ENOENT.
  */
 int kvs_engine_cached(struct kvs_engine *e, const kvs_handle *h,
