@@ -136,8 +136,8 @@ static void run(const char *what, unsigned int requests, bool said)
 	print_message("# %s, peak of held bytes %llu\n", what,
 		      (unsigned long long)peak_held);
 	assert_true(rig_print_times("given up", took, n_took) <
-		    (said ? KVS_NSEC_PER_SEC
-			  : 2 * KVS_NSEC_PER_SEC + g->set.transfer_timeout));
+		    10 * KVS_NSEC_PER_SEC +
+			    (said ? 0 : g->set.transfer_timeout));
 	(void)rig_print_times("survivors", ttft, n_ttft);
 	assert_int_equal(rig_done(g), n_ttft);
 	assert_int_equal(rig_failures(g, said ? KVS_CAUSE_SENDER_ABORT
@@ -229,7 +229,7 @@ static void writers_are_killed(void **state)
 		serve(1 + i);
 	}
 	assert_true(rig_print_times("out of their hold", took, KILLS) <
-		    2 * KVS_NSEC_PER_SEC);
+		    10 * KVS_NSEC_PER_SEC);
 	rig_refresh(g);
 	assert_int_equal(rig_failures(g, KVS_CAUSE_PEER_LOST), KILLS);
 	assert_int_equal(rig_drains(g, KVS_DRAIN_REVOKED,

@@ -25,7 +25,7 @@
 #include "pipeline/service.h"
 #include "pipeline/wire.h"
 
-#define RIG_DEADLINE (10 * KVS_NSEC_PER_SEC)
+#define RIG_DEADLINE (30 * KVS_NSEC_PER_SEC)
 
 struct rig {
 	struct kvs_settings set;
