@@ -129,8 +129,8 @@ int kvs_auth_sender_answer(struct kvs_auth_sender *a,
 	int err;
 
 	if (!a->has_key) {
-		*ret_why = "it asks for a key, and none is given here "
-			   "(key_file)";
+		*ret_why = "it asks for a key, and none is given here: a key "
+			   "file is needed";
 		return -EACCES;
 	}
 	if (a->answered) {

@@ -51,6 +51,11 @@ static int parse_line(const char *line, size_t len, struct kvs_auth_keys *k,
 		*ret_why = "the same byte over and over is no key";
 		return -EINVAL;
 	}
+	/* an exchange that would exchange nothing */
+	if (k->n && !sodium_memcmp(k->key[0], k->key[k->n], KVS_AUTH_KEY)) {
+		*ret_why = "the same key as above; two must differ";
+		return -EINVAL;
+	}
 	k->n++;
 	return 0;
 }
@@ -93,18 +98,23 @@ static int check(const char *path, const struct stat *st, char *err,
 		return -EPERM;
 	}
 	if (st->st_uid != geteuid() && st->st_uid) {
-		snprintf(err, errlen,
-			 "key file %s: belongs to user %u; it must belong to "
-			 "user %u or to root",
-			 path, (unsigned int)st->st_uid,
-			 (unsigned int)geteuid());
+		int n = snprintf(err, errlen,
+				 "key file %s: belongs to user %u; it must "
+				 "belong to ",
+				 path, (unsigned int)st->st_uid);
+
+		if (n >= 0 && (size_t)n < errlen && geteuid())
+			snprintf(err + n, errlen - (size_t)n,
+				 "user %u or to root", (unsigned int)geteuid());
+		else if (n >= 0 && (size_t)n < errlen)
+			snprintf(err + n, errlen - (size_t)n, "root");
 		return -EPERM;
 	}
-	if (mode & 077) {
+	if (mode != 0600 && mode != 0400) {
 		snprintf(err, errlen,
-			 "key file %s: mode is %04o, so that others can get "
-			 "at it; it must be 0600 or 0400",
-			 path, mode);
+			 "key file %s: mode is %04o%s; it must be 0600 or 0400",
+			 path, mode,
+			 mode & 077 ? ", so that others can get at it" : "");
 		return -EPERM;
 	}
 	if (st->st_size > KVS_AUTH_FILE_MAX) {
@@ -173,6 +183,10 @@ int kvs_auth_keys_load(const char *path, struct kvs_auth_keys *ret, char *err,
 		snprintf(err, errlen, "libsodium does not work here");
 		return -ENOSYS;
 	}
+	if (!*path) {
+		snprintf(err, errlen, "key file: its name is empty");
+		return -ENOENT;
+	}
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0) {
 		res = -errno;
@@ -191,6 +205,32 @@ int kvs_auth_keys_load(const char *path, struct kvs_auth_keys *ret, char *err,
 void kvs_auth_keys_clear(struct kvs_auth_keys *k)
 {
 	sodium_memzero(k, sizeof(*k));
+}
+
+void kvs_auth_fingerprint(const unsigned char key[KVS_AUTH_KEY],
+			  char ret[KVS_AUTH_PRINT])
+{
+	static const unsigned char label[16] = "kvstage1 key";
+	unsigned char hash[crypto_generichash_BYTES];
+
+	crypto_generichash(hash, sizeof(hash), label, sizeof(label), key,
+			   KVS_AUTH_KEY);
+	sodium_bin2hex(ret, KVS_AUTH_PRINT, hash, KVS_AUTH_PRINT / 2);
+	sodium_memzero(hash, sizeof(hash));
+}
+
+void kvs_auth_fingerprints(const struct kvs_auth_keys *k,
+			   char ret[KVS_AUTH_PRINTS])
+{
+	char name[KVS_AUTH_PRINT];
+	size_t n = 0;
+
+	ret[0] = '\0';
+	for (unsigned int i = 0; i < k->n; i++) {
+		kvs_auth_fingerprint(k->key[i], name);
+		n += (size_t)snprintf(ret + n, KVS_AUTH_PRINTS - n, "%s%s",
+				      i ? ", " : "", name);
+	}
 }
 
 static int write_key(int fd)

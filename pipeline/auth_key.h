@@ -16,6 +16,8 @@
 #define KVS_AUTH_KEY 32 /* bytes */
 #define KVS_AUTH_KEYS_MAX 2
 #define KVS_AUTH_FILE_MAX 4096 /* bytes */
+#define KVS_AUTH_PRINT 9 /* bytes, NUL included */
+#define KVS_AUTH_PRINTS (KVS_AUTH_KEYS_MAX * (KVS_AUTH_PRINT + 1))
 
 struct kvs_auth_keys {
 	unsigned int n;
@@ -25,8 +27,8 @@ struct kvs_auth_keys {
 /**
  * kvs_auth_keys_load() - read a key file
  * @path: a regular file of at most KVS_AUTH_FILE_MAX bytes that belongs to
- *        this process's user or to root, and that nobody else may touch;
- *        a symbolic link is followed
+ *        this process's user or to root, with mode 0600 or 0400; a symbolic
+ *        link is followed
  * @ret: written only on success; kvs_auth_keys_clear() when done
  * @err: names the file, what it is and what it must be; never a key
  *
@@ -37,6 +39,18 @@ struct kvs_auth_keys {
 int kvs_auth_keys_load(const char *path, struct kvs_auth_keys *ret, char *err,
 		       size_t errlen);
 void kvs_auth_keys_clear(struct kvs_auth_keys *k);
+
+/*
+ * The fingerprint of a key, by which people can tell whether two nodes have
+ * the same one: 8 hexadecimal digits, the first of keyed BLAKE2b-256 over a
+ * label of 16 bytes that no code has (auth.h). The key cannot be found from
+ * it.
+ */
+void kvs_auth_fingerprint(const unsigned char key[KVS_AUTH_KEY],
+			  char ret[KVS_AUTH_PRINT]);
+/* Those of all keys, with commas between, for people. */
+void kvs_auth_fingerprints(const struct kvs_auth_keys *k,
+			   char ret[KVS_AUTH_PRINTS]);
 
 /**
  * kvs_auth_key_create() - a new file with a new key

@@ -17,6 +17,7 @@
 #include "lib/err.h"
 #include "lib/log.h"
 #include "lib/units.h"
+#include "pipeline/auth_key.h"
 #include "pipeline/presets.h"
 #include "pipeline/room.h"
 #include "rdma/addr.h"
@@ -299,6 +300,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->run.io = arg;
 		return 0;
 	case KEY_KEY_FILE:
+		if (!*arg)
+			argp_error(state, "--key-file: the name is empty");
 		a->run.key_file = arg;
 		return 0;
 	case KEY_DEVICE:
@@ -324,6 +327,22 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
+}
+
+/* Only whether it can be used; the sender reads it for itself. */
+static bool key_file_bad(const char *path, char *err, size_t errlen)
+{
+	char names[KVS_AUTH_PRINTS];
+	struct kvs_auth_keys k;
+
+	if (!path)
+		return false;
+	if (kvs_auth_keys_load(path, &k, err, errlen))
+		return true;
+	kvs_auth_fingerprints(&k, names);
+	kvs_log_debug("%s: the first key is used: %s", path, names);
+	kvs_auth_keys_clear(&k);
+	return false;
 }
 
 static const struct argp_child send_children[] = {
@@ -443,6 +462,10 @@ int main(int argc, char **argv)
 	if (argp_parse(&send_argp, argc, argv, 0, NULL, &a))
 		return 2;
 	send_json = a.json;
+	if (key_file_bad(a.run.key_file, err, sizeof(err))) {
+		fprintf(stderr, "kvstage-send: option --key-file: %s\n", err);
+		return 2;
+	}
 	ret = kvs_workload_open(&a.w, &w, err, sizeof(err));
 	if (ret) {
 		fprintf(stderr, "kvstage-send: %s\n", err);

@@ -24,8 +24,8 @@
 
 #include "lib/clock.h"
 #include "lib/units.h"
-#include "pipeline/auth_key.h"
 #include "pipeline/settings.h"
+#include "tools/ctl_key.h"
 #include "tools/ctl_selftest.h"
 #include "tools/ctl_verify.h"
 #include "tools/output.h"
@@ -75,6 +75,7 @@ static const struct kvs_ctl_column kvs_ctl_status[] = {
 	{ "http", "metrics at", KVS_CTL_PLAIN },
 	{ "tcp_engine", "transport", KVS_CTL_PLAIN },
 	{ "auth_keys", "keys accepted", KVS_CTL_PLAIN },
+	{ "auth_fingerprints", "their fingerprints", KVS_CTL_LIST },
 	{ "sessions", "prefill ranks", KVS_CTL_PLAIN },
 	{ "engines", "engines", KVS_CTL_PLAIN },
 	{ "connections", "connections", KVS_CTL_PLAIN },
@@ -255,6 +256,7 @@ static const struct kvs_ctl_command kvs_ctl_commands[] = {
 	{ "bugreport", NULL, false, NULL, "" },
 	{ "selftest", NULL, false, NULL, "" },
 	{ "genkey", "FILE", false, NULL, "" },
+	{ "fingerprint", "FILE", false, NULL, "" },
 };
 
 /* Of a bugreport; some only there. */
@@ -796,17 +798,6 @@ out:
 	return ret;
 }
 
-/* Needs no daemon. */
-static int kvs_ctl_genkey(const struct kvs_ctl_args *args)
-{
-	char err[512];
-
-	if (!kvs_auth_key_create(args->argument, err, sizeof(err)))
-		return 0;
-	kvs_ctl_say_failed(args, err);
-	return 1;
-}
-
 int main(int argc, char **argv)
 {
 	static const char doc[] =
@@ -832,9 +823,11 @@ int main(int argc, char **argv)
 		"look whether\n"
 		"          what was written late is in the next ones\n"
 		"genkey    make a key file, for auth.key_file; no daemon is "
-		"asked\n\n"
-		"Exit status: 0 done, 1 failed, 2 usage, 77 selftest cannot "
-		"run now. See\nkvstagectl(1).";
+		"asked\n"
+		"fingerprint  of each key in a key file, to compare nodes; "
+		"likewise\n\n"
+		"Exit status: 0 done, 1 failed, 2 usage or a bad key file, 77 "
+		"selftest\ncannot run now. See kvstagectl(1).";
 	static const struct argp argp = {
 		.options = kvs_ctl_options,
 		.parser = kvs_ctl_arg,
@@ -844,7 +837,8 @@ int main(int argc, char **argv)
 			    "scrub|verify\n"
 			    "abort ROOM\n"
 			    "selftest\n"
-			    "genkey FILE",
+			    "genkey FILE\n"
+			    "fingerprint FILE",
 		.doc = doc,
 	};
 	struct kvs_ctl_args args = {
@@ -866,11 +860,15 @@ int main(int argc, char **argv)
 	if (!strcmp(args.command->name, "bugreport"))
 		ret = kvs_ctl_bugreport(&args);
 	else if (!strcmp(args.command->name, "selftest"))
-		ret = kvs_ctl_selftest_run(&args);
+		ret = args.key_file && kvs_ctl_fingerprint(args.key_file, false)
+			      ? 2
+			      : kvs_ctl_selftest_run(&args);
 	else if (!strcmp(args.command->name, "verify"))
 		ret = kvs_ctl_verify_run(&args);
 	else if (!strcmp(args.command->name, "genkey"))
-		ret = kvs_ctl_genkey(&args);
+		ret = kvs_ctl_genkey(args.argument);
+	else if (!strcmp(args.command->name, "fingerprint"))
+		ret = kvs_ctl_fingerprint(args.argument, true);
 	else
 		ret = kvs_ctl_run(&args, NULL);
 	return ret;

@@ -274,6 +274,25 @@ static void kvs_daemon_say_hold(const struct kvs_settings *s)
 		kvs_log_warn("%s: senders that are well may be revoked", text);
 }
 
+/* It is read again, so that it would seem to be the new one. */
+static void kvs_daemon_say_key_file(const struct kvs_settings *now,
+				    const struct kvs_settings *fresh)
+{
+	const char *will = *fresh->auth_key_file ? fresh->auth_key_file
+						 : "none";
+
+	if (!strcmp(now->auth_key_file, fresh->auth_key_file))
+		return;
+	if (*now->auth_key_file)
+		kvs_log_warn("reload: auth.key_file: %s stays in force, and is "
+			     "read again; %s will be with a restart",
+			     now->auth_key_file, will);
+	else
+		kvs_log_warn("reload: auth.key_file: none stays in force, and "
+			     "nobody is asked; %s will be with a restart",
+			     will);
+}
+
 void kvs_daemon_reload(struct kvs_daemon *d)
 {
 	char err[1024];
@@ -291,6 +310,7 @@ void kvs_daemon_reload(struct kvs_daemon *d)
 		n = kvs_settings_reload(&d->settings, &fresh, err, sizeof(err));
 		if (n)
 			kvs_log_warn("reload: a restart is needed for %s", err);
+		kvs_daemon_say_key_file(&d->settings, &fresh);
 		kvs_log_set_level((enum kvs_log_level)kvs_log_level_parse(
 			d->settings.log_level));
 		if (d->state == KVS_DAEMON_RUNNING)

@@ -3,9 +3,9 @@
  * Claims: a key file is one or two keys of 64 hexadecimal digits in a regular
  * file of bounded size that nobody else can read or write; anything else is
  * refused with a message that names the file, what it is and what it must be,
- * and never a key, and leaves the keys that were; a new file has the right
- * mode whatever the umask, another key each time, and never takes the place
- * of one that is there.
+ * and never a key, and leaves the keys that were; the fingerprints of keys are
+ * those of another library; a new file has the right mode whatever the umask,
+ * another key each time, and never takes the place of one that is there.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -105,6 +105,27 @@ static void good(void **state)
 	assert_int_equal(keys.key[0][5], 0);
 }
 
+static void fingerprints(void **state)
+{
+	char print[KVS_AUTH_PRINT], all[KVS_AUTH_PRINTS];
+
+	(void)state;
+	put(K1 "\n" K2 "\n", 130, 0600);
+	assert_int_equal(load(), 0);
+	kvs_auth_fingerprint(keys.key[0], print);
+	assert_string_equal(print, "1cde043b");
+	kvs_auth_fingerprint(keys.key[1], print);
+	assert_string_equal(print, "78b95366");
+	kvs_auth_fingerprints(&keys, all);
+	assert_string_equal(all, "1cde043b, 78b95366");
+	keys.n = 1;
+	kvs_auth_fingerprints(&keys, all);
+	assert_string_equal(all, "1cde043b");
+	keys.n = 0;
+	kvs_auth_fingerprints(&keys, all);
+	assert_string_equal(all, "");
+}
+
 static void bad_content(void **state)
 {
 	static const struct {
@@ -115,6 +136,8 @@ static void bad_content(void **state)
 		{ K1 "0\n", "line 1: not 64" },
 		{ "\n000102\n", "line 2: not 64" },
 		{ K1 "\n" K2 "\n# two\n" K1 "\n", "line 4: a third key" },
+		{ K1 "\n" K1 "\n", "line 2: the same key" },
+		{ "# old\n" K1 "\n# new\n" K1, "line 4: the same key" },
 		{ "g" K1, "line 1: not 64" },
 		{ " " K1 "\n", "line 1: not 64" },
 		{ "zz0102030405060708090a0b0c0d0e0f"
@@ -151,8 +174,9 @@ static void bad_content(void **state)
 
 static void others_may_not(void **state)
 {
-	static const mode_t modes[] = { 0640, 0604, 0620, 0602, 0610,
-					0601, 0666, 0444, 0777, 04644 };
+	static const mode_t modes[] = { 0640,  0604,  0620,  0602,  0610, 0601,
+					0666,  0444,  0777,  04644, 0700, 0500,
+					04600, 02600, 01600, 0000,  0200 };
 	char part[16];
 
 	(void)state;
@@ -162,6 +186,8 @@ static void others_may_not(void **state)
 		snprintf(part, sizeof(part), "%04o", (unsigned int)modes[i]);
 		assert_non_null(strstr(err, part));
 		assert_non_null(strstr(err, "0600 or 0400"));
+		assert_int_equal(!!strstr(err, "others can get at it"),
+				 !!(modes[i] & 077));
 	}
 	put(K1, 64, 0600);
 	assert_int_equal(load(), 0);
@@ -173,7 +199,7 @@ static void others_may_not(void **state)
 	assert_int_equal(chown(path, 12345, 12345), 0);
 	assert_int_equal(load(), -EPERM);
 	assert_non_null(strstr(err, "user 12345"));
-	assert_non_null(strstr(err, "root"));
+	assert_non_null(strstr(err, "must belong to root"));
 }
 
 static void not_a_file(void **state)
@@ -181,6 +207,9 @@ static void not_a_file(void **state)
 	char link[80], text[KVS_AUTH_FILE_MAX + 2];
 
 	(void)state;
+	assert_int_equal(kvs_auth_keys_load("", &keys, err, sizeof(err)),
+			 -ENOENT);
+	assert_string_equal(err, "key file: its name is empty");
 	(void)unlink(path);
 	assert_int_equal(load(), -ENOENT);
 	assert_int_equal(mkdir(path, 0700), 0);
@@ -264,9 +293,12 @@ static void made(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(good),		  cmocka_unit_test(bad_content),
-		cmocka_unit_test(others_may_not), cmocka_unit_test(not_a_file),
+		cmocka_unit_test(good),
+		cmocka_unit_test(bad_content),
+		cmocka_unit_test(others_may_not),
+		cmocka_unit_test(not_a_file),
 		cmocka_unit_test(made),
+		cmocka_unit_test(fingerprints),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
