@@ -19,6 +19,7 @@ struct source {
 	uint64_t since; /* ns; its window began */
 	uint64_t blocked; /* ns; until then; 0: not */
 	uint32_t failures; /* in the window */
+	bool told; /* in the window: that it was blocked */
 };
 
 struct kvs_auth_sources {
@@ -141,7 +142,8 @@ static bool may_tell(struct kvs_auth_sources *t, uint64_t now,
 
 enum kvs_auth_tell kvs_auth_source_failed(struct kvs_auth_sources *t,
 					  uint64_t source, uint64_t now,
-					  const struct kvs_auth_limits *l)
+					  const struct kvs_auth_limits *l,
+					  bool spare)
 {
 	enum kvs_auth_tell tell = KVS_AUTH_TELL_NOTHING;
 	struct source *s = kvs_u64map_get(&t->map, source);
@@ -155,16 +157,20 @@ enum kvs_auth_tell kvs_auth_source_failed(struct kvs_auth_sources *t,
 	if (!s->failures || now - s->since >= l->window) {
 		s->since = now;
 		s->failures = 0;
+		s->told = false;
 		tell = KVS_AUTH_TELL_FAILURE;
 	}
 	s->failures++;
-	if (l->failures && s->failures == l->failures) {
-		s->blocked = now + l->backoff;
-		tell = KVS_AUTH_TELL_BLOCKED;
-	} else if (l->failures && s->failures > l->failures) {
+	if (l->failures && s->failures >= l->failures && spare) {
+		if (s->failures == l->failures)
+			tell = KVS_AUTH_TELL_SPARED;
+	} else if (l->failures && s->failures >= l->failures) {
 		/* the block is over, or was not for this one */
 		if (s->blocked <= now)
 			s->blocked = now + l->backoff;
+		if (!s->told)
+			tell = KVS_AUTH_TELL_BLOCKED;
+		s->told = true;
 	}
 	if (tell == KVS_AUTH_TELL_NOTHING)
 		return tell;

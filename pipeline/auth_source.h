@@ -42,13 +42,17 @@ enum kvs_auth_tell {
 	KVS_AUTH_TELL_NOTHING, /* only count it */
 	KVS_AUTH_TELL_FAILURE, /* the first of its window: log it */
 	KVS_AUTH_TELL_BLOCKED, /* that was one too many: log that */
+	KVS_AUTH_TELL_SPARED, /* likewise, but it is heard all the same */
 	KVS_AUTH_TELL_LAST, /* log that no more will be logged for a while */
 };
 
-/* It has failed; what to log. Lines about all sources are few as well. */
+/* It has failed; what to log. Lines about all sources are few as well.
+ * @spare: it is not to be blocked, whatever it does; once it is not spared any
+ * more, its next failure counts with those that it had. */
 enum kvs_auth_tell kvs_auth_source_failed(struct kvs_auth_sources *t,
 					  uint64_t source, uint64_t now,
-					  const struct kvs_auth_limits *l);
+					  const struct kvs_auth_limits *l,
+					  bool spare);
 /* Sources remembered now. */
 uint32_t kvs_auth_sources_used(const struct kvs_auth_sources *t);
 

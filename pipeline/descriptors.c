@@ -12,14 +12,16 @@ uint32_t kvs_descriptors_connections(const struct kvs_settings *s,
 {
 	uint64_t kept = KVS_DESCRIPTORS_OWN +
 			(uint64_t)KVS_DESCRIPTORS_ENGINE * s->engine_max;
-	uint64_t each = (uint64_t)n_nodes + 1, n;
+	uint64_t most = s->listen_max_connections, n;
+	/* halves: with a key, half as many strangers are let in besides */
+	uint64_t each = 2 * ((uint64_t)n_nodes + 1) + (*s->auth_key_file != 0);
 
-	*ret_want = kept + each * s->listen_max_connections;
+	*ret_want = kept + (each * most + 1) / 2;
 	/* where there are few, peers have a quarter */
 	if (kept > limit - limit / 4)
 		kept = limit - limit / 4;
-	n = (limit - kept) / each;
-	if (n > s->listen_max_connections)
-		return s->listen_max_connections;
+	n = (limit - kept) / each * 2 + (limit - kept) % each * 2 / each;
+	if (n > most)
+		return (uint32_t)most;
 	return n ? (uint32_t)n : 1;
 }

@@ -16,7 +16,8 @@
 
 /**
  * kvs_descriptors_connections() - what listen.max_connections can be
- * @n_nodes: each has as many data connections as the front has of peers
+ * @n_nodes: each has as many data connections as the front has of ranks; with
+ *           auth.key_file the front has half as many of strangers besides
  * @limit: descriptors that the process may have open
  * @ret_want: the limit that the setting needs
  *

@@ -233,6 +233,7 @@ void kvs_front_turn(struct kvs_front *f, uint64_t wait)
 	kvs_mailbox_run(&f->mailbox);
 	kvs_timerq_run(&f->timers, kvs_clock_now(f->clock));
 	kvs_engines_reap(f);
+	kvs_front_tell_refused(f);
 }
 
 uint64_t kvs_front_next(const struct kvs_front *f)
@@ -275,6 +276,7 @@ void kvs_front_keys(struct kvs_front *f, const struct kvs_auth_keys *k)
 
 static int front_load_keys(struct kvs_front *f, char *err, size_t errlen)
 {
+	char names[KVS_AUTH_PRINTS];
 	struct kvs_auth_keys k;
 	int ret;
 
@@ -284,6 +286,9 @@ static int front_load_keys(struct kvs_front *f, char *err, size_t errlen)
 	if (ret)
 		return ret;
 	kvs_front_keys(f, &k);
+	kvs_auth_fingerprints(&k, names);
+	kvs_log_notice("%s: %u %s accepted: %s", f->settings.auth_key_file, k.n,
+		       k.n == 1 ? "key is" : "keys are", names);
 	kvs_auth_keys_clear(&k);
 	return 0;
 }
@@ -383,7 +388,7 @@ int kvs_front_start(struct kvs_front *f, char *err, size_t errlen)
 {
 	struct kvs_transport_opts to = {
 		.engine = f->settings.tcp_engine,
-		.max_conns = f->settings.listen_max_connections,
+		.max_conns = kvs_front_connections(&f->settings),
 		.clock = f->clock,
 	};
 	struct kvs_transport *t;

@@ -231,6 +231,9 @@ struct kvs_front {
 	uint32_t n_strangers;
 	uint64_t auth_failures[KVS_AUTH_FAILURE_MAX];
 	uint64_t auth_handshakes[KVS_AUTH_KEYS_MAX]; /* good ones, by key */
+	uint64_t refused; /* over listen.max_connections, key and all */
+	uint64_t refused_told; /* of these and the transport's, in the log */
+	uint64_t refused_at; /* ns; when it was told; 0: never */
 
 	struct kvs_list sessions;
 	struct kvs_u64map by_id; /* sessions UP or LAYOUT */
@@ -334,6 +337,13 @@ int kvs_capacity_reload(struct kvs_front *f, const struct kvs_settings *set,
 /* front_auth.c: who may connect */
 /* May it be heard at all? 0; -EACCES. Sets s->source. */
 int kvs_session_auth_accept(struct kvs_session *s);
+/* It has shown the key: is there a place for it, or its own former one? If
+ * not, it is told, and closed. */
+bool kvs_session_place(struct kvs_session *s, const struct kvs_msg_hello *h);
+/* Connections that the transport lets in. */
+unsigned int kvs_front_connections(const struct kvs_settings *set);
+/* Tell of those refused for want of a place; a line a minute at most. */
+void kvs_front_tell_refused(struct kvs_front *f);
 /* Ask it for the key. 0 or -errno. */
 int kvs_session_challenge(struct kvs_session *s, const struct kvs_msg_hello *h);
 /* It answers; if rightly, kvs_session_welcome() follows. 0 or -errno. */
@@ -342,7 +352,8 @@ int kvs_session_response(struct kvs_session *s,
 /* Our own code, when it was asked for one: 1; else 0. -errno. */
 int kvs_session_prove(struct kvs_session *s, const struct kvs_msg_hello *answer,
 		      struct kvs_msg *ret);
-/* A stranger ends, and @why is its fault: count it, maybe log it. */
+/* A stranger ends, and @why is its fault: count it, maybe log it. One that
+ * has not said anything is counted only: it may be looking if we are there. */
 void kvs_session_auth_failed(struct kvs_session *s, const char *why);
 /* Forget what is kept of its handshake. */
 void kvs_session_auth_fini(struct kvs_session *s);

@@ -3,15 +3,20 @@
  * Who may connect, where there is a key: a connection is a stranger from
  * accept on, until it has shown that it knows one (auth.h). Strangers are few
  * (auth.pending), have no session, and those that fail cost a table entry and
- * maybe a line in the log (auth_source.h).
+ * maybe a line in the log (auth_source.h). They have places of their own, so
+ * that they never take those of ranks, nor the way of a rank's data
+ * connections through here.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "lib/log.h"
 #include "lib/units.h"
 #include "pipeline/front.h"
+
+#define KVS_REFUSED_EVERY (60 * KVS_NSEC_PER_SEC)
 
 /* Healthy ranks must not suffer from one beside them that has a wrong key. */
 static bool has_session(const struct kvs_front *f, uint64_t source)
@@ -33,10 +38,70 @@ static void no_stranger(struct kvs_session *s)
 	s->f->n_strangers--;
 }
 
+static uint32_t strangers_max(const struct kvs_settings *set)
+{
+	return set->listen_max_connections / 2 +
+	       set->listen_max_connections % 2;
+}
+
+unsigned int kvs_front_connections(const struct kvs_settings *set)
+{
+	return set->listen_max_connections +
+	       (*set->auth_key_file ? strangers_max(set) : 0);
+}
+
+bool kvs_session_place(struct kvs_session *s, const struct kvs_msg_hello *h)
+{
+	struct kvs_msg m = { .type = KVS_WIRE_ERROR, .error.err = EAGAIN };
+	struct kvs_front *f = s->f;
+	const struct kvs_session *o;
+	uint32_t n = 0;
+
+	/* without a key the transport counts them, as they come */
+	if (!f->keys.n)
+		return true;
+	kvs_list_for_each_entry(o, &f->sessions, node)
+		n += o != s && o->trusted && !o->end_why &&
+		     (o->rank != h->rank || strcmp(o->peer, h->name) != 0);
+	if (n < f->settings.listen_max_connections)
+		return true;
+	f->refused++;
+	snprintf(m.error.text, sizeof(m.error.text),
+		 "no place: listen.max_connections = %u ranks are connected",
+		 f->settings.listen_max_connections);
+	kvs_log_debug("%s rank %u (%s): %s", h->name, h->rank,
+		      kvs_conn_peer(s->c), m.error.text);
+	(void)kvs_session_send(s, &m);
+	s->end_err = -EAGAIN;
+	s->end_why = "no place";
+	kvs_conn_close(s->c, -EAGAIN, true);
+	return false;
+}
+
+void kvs_front_tell_refused(struct kvs_front *f)
+{
+	struct kvs_transport_stats st;
+	uint64_t n, now;
+
+	kvs_transport_stats(f->transport, &st);
+	n = st.refused_limit + f->refused;
+	if (n == f->refused_told)
+		return;
+	now = kvs_clock_now(f->clock);
+	if (f->refused_at && now - f->refused_at < KVS_REFUSED_EVERY)
+		return;
+	kvs_log_warn("listen.max_connections = %u are connected: %llu more "
+		     "refused; further ones are only counted for a minute",
+		     f->settings.listen_max_connections,
+		     (unsigned long long)(n - f->refused_told));
+	f->refused_told = n;
+	f->refused_at = now;
+}
+
 /* Room for one more. */
 static void end_oldest(struct kvs_front *f)
 {
-	uint32_t max = (f->settings.listen_max_connections + 1) / 2;
+	uint32_t max = strangers_max(&f->settings);
 	struct kvs_session *s;
 
 	if (max > f->settings.auth_pending)
@@ -138,8 +203,11 @@ void kvs_session_auth_failed(struct kvs_session *s, const char *why)
 	char time[KVS_UNITS_BUF];
 
 	f->auth_failures[s->failing]++;
+	if (s->failing == KVS_AUTH_LEFT)
+		return;
 	switch (kvs_auth_source_failed(f->sources, s->source,
-				       kvs_clock_now(f->clock), &l)) {
+				       kvs_clock_now(f->clock), &l,
+				       has_session(f, s->source))) {
 	case KVS_AUTH_TELL_FAILURE:
 		kvs_log_warn("%s: no handshake (%s): %s; more of this address "
 			     "are only counted for a while",
@@ -151,6 +219,13 @@ void kvs_session_auth_failed(struct kvs_session *s, const char *why)
 			     peer, l.failures,
 			     kvs_auth_failure_name[s->failing], why,
 			     kvs_format_duration(l.backoff, time));
+		return;
+	case KVS_AUTH_TELL_SPARED:
+		kvs_log_warn("%s: %u handshakes failed, at last (%s): %s; "
+			     "this address is still heard, as a rank from "
+			     "there is connected",
+			     peer, l.failures,
+			     kvs_auth_failure_name[s->failing], why);
 		return;
 	case KVS_AUTH_TELL_LAST:
 		kvs_log_warn("many addresses fail to shake hands: no more of "

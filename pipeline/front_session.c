@@ -186,6 +186,8 @@ static int session_hello_control(struct kvs_session *s,
 				"peer does not carry generations");
 		return 0;
 	}
+	if (!kvs_session_place(s, h))
+		return 0;
 	memcpy(s->peer, h->name, sizeof(s->peer));
 	s->rank = h->rank;
 	s->n_ranks = h->n_ranks;
@@ -306,6 +308,13 @@ static int session_hello(struct kvs_session *s, const struct kvs_msg_hello *h)
 	if (!s->trusted)
 		return kvs_session_challenge(s, h);
 	return kvs_session_welcome(s, h);
+}
+
+static void session_order(struct kvs_session *s)
+{
+	s->f->protocol_errors[KVS_PROTO_ORDER]++;
+	s->failing = KVS_AUTH_ORDER;
+	kvs_session_end(s, -EPROTO, "message out of order");
 }
 
 static void layer_span(const struct kvs_layout *l, uint32_t *first,
@@ -479,6 +488,26 @@ static int session_layout(struct kvs_session *s, const struct kvs_msg_layout *m)
 	return kvs_session_send(s, &reply);
 }
 
+/* Until it is known, nothing is read but what is due, and that has one size:
+ * no memory for others, and no waiting for what will be refused. */
+static int session_head(struct kvs_conn *c, const struct kvs_frame *fr)
+{
+	struct kvs_session *s = kvs_conn_user(c);
+	bool hello = s->state == KVS_SESSION_HELLO;
+	uint32_t want = hello ? KVS_HELLO_FRAME : KVS_RESPONSE_FRAME;
+
+	if (s->end_why || session_is_known(s))
+		return 0;
+	if (kvs_get16(fr->type) != (hello ? KVS_WIRE_HELLO : KVS_WIRE_RESPONSE))
+		session_order(s);
+	else if (kvs_get32(fr->len) != want) {
+		s->f->protocol_errors[KVS_PROTO_LENGTH]++;
+		s->failing = KVS_AUTH_MALFORMED;
+		kvs_session_end(s, -EPROTO, "length of the message");
+	}
+	return 0;
+}
+
 static int session_frame(struct kvs_conn *c, const struct kvs_frame *fr)
 {
 	struct kvs_session *s = kvs_conn_user(c);
@@ -511,13 +540,10 @@ static int session_frame(struct kvs_conn *c, const struct kvs_frame *fr)
 	case KVS_SESSION_UP:
 		return kvs_session_message(s, &m);
 	}
-	s->f->protocol_errors[KVS_PROTO_ORDER]++;
-	s->failing = KVS_AUTH_ORDER;
-	kvs_session_end(s, -EPROTO, "message out of order");
+	session_order(s);
 	return 0;
 }
 
-/* Who connects and says nothing may be looking whether we are there. */
 static void session_stranger_closed(struct kvs_session *s, int err)
 {
 	if (err == -EPROTO)
@@ -525,10 +551,32 @@ static void session_stranger_closed(struct kvs_session *s, int err)
 	else if (s->state == KVS_SESSION_AUTH)
 		s->failing = KVS_AUTH_CLOSED;
 	else
-		return;
+		s->failing = KVS_AUTH_LEFT;
 	kvs_session_auth_failed(s, err == -EPROTO ? "broken frame"
 						  : "went away when asked "
 						    "for the key");
+}
+
+/* Whether it ended in order or was killed is not seen here: the kernel closes
+ * for both. That rooms were under way is. */
+static void session_went(const struct kvs_session *s, int err)
+{
+	const struct kvs_entry *x;
+	unsigned int n = 0;
+	size_t pos = 0;
+	char why[64];
+
+	while ((x = kvs_u64map_next(&s->f->rooms, &pos)))
+		n += s->rank < x->n_ranks && !strcmp(x->peer, s->peer);
+	if (err)
+		snprintf(why, sizeof(why), "connection lost (%s)",
+			 kvs_err_name(err));
+	else
+		snprintf(why, sizeof(why),
+			 "it closed the connection, or was killed");
+	kvs_log(n ? KVS_LOG_NOTICE : KVS_LOG_INFO,
+		"%s rank %u: %s; %u of its rooms were not over", s->peer,
+		s->rank, why, n);
 }
 
 static void session_closed(struct kvs_conn *c, int err)
@@ -542,8 +590,7 @@ static void session_closed(struct kvs_conn *c, int err)
 		if (!s->trusted && err != -ESHUTDOWN)
 			session_stranger_closed(s, err);
 		else if (session_is_known(s))
-			kvs_log_info("%s rank %u: %s (%s)", s->peer, s->rank,
-				     s->end_why, kvs_err_name(err));
+			session_went(s, err);
 	}
 	while (!kvs_list_empty(&s->parked))
 		kvs_unpark(kvs_list_first(&s->parked, struct kvs_parked, node));
@@ -560,6 +607,7 @@ static void session_closed(struct kvs_conn *c, int err)
 }
 
 static const struct kvs_conn_ops session_ops = {
+	.head = session_head,
 	.frame = session_frame,
 	.closed = session_closed,
 };

@@ -263,6 +263,7 @@ static void front_rekey(void *ctx, void *arg)
 /* What is wrong with the file now changes nothing. */
 static void service_rekey(struct kvs_service *s, const char *path)
 {
+	char names[KVS_AUTH_PRINTS];
 	struct kvs_auth_keys k;
 	char err[512];
 
@@ -273,8 +274,9 @@ static void service_rekey(struct kvs_service *s, const char *path)
 		return;
 	}
 	kvs_mailbox_call(&s->front.mailbox, front_rekey, &k);
-	kvs_log_notice("%s: %u %s accepted", path, k.n,
-		       k.n == 1 ? "key is" : "keys are");
+	kvs_auth_fingerprints(&k, names);
+	kvs_log_notice("%s: %u %s accepted: %s", path, k.n,
+		       k.n == 1 ? "key is" : "keys are", names);
 	kvs_auth_keys_clear(&k);
 }
 
@@ -346,7 +348,7 @@ static void front_snapshot(void *ctx, void *arg)
 	kvs_list_for_each_entry(e, &f->engines, node)
 		r->engines += e->attached && e->open;
 	kvs_transport_stats(f->transport, &st);
-	r->connections_refused = st.refused_limit + st.refused_fds;
+	r->connections_refused = st.refused_limit + st.refused_fds + f->refused;
 	memcpy(r->protocol_errors, f->protocol_errors,
 	       sizeof(r->protocol_errors));
 	memcpy(r->admits, f->admits, sizeof(r->admits));
@@ -355,6 +357,8 @@ static void front_snapshot(void *ctx, void *arg)
 	memcpy(r->auth_handshakes, f->auth_handshakes,
 	       sizeof(r->auth_handshakes));
 	r->auth_keys = f->keys.n;
+	for (unsigned int i = 0; i < f->keys.n; i++)
+		kvs_auth_fingerprint(f->keys.key[i], r->auth_prints[i]);
 	add_bad_frames(r->protocol_errors, &st);
 	r->n_workers = f->n_nodes;
 }

@@ -86,6 +86,7 @@
 #define KVS_AUTH_FAILURES(X)                                            \
 	X(CODE, "code") /* made with no key of ours, changed, or old */ \
 	X(CLOSED, "closed") /* went away when it was asked */           \
+	X(LEFT, "left") /* went away before it had said HELLO */        \
 	X(ORDER, "order") /* said something else */                     \
 	X(MALFORMED, "malformed") /* not a message */                   \
 	X(VERSION, "version") /* no common protocol version */          \
@@ -305,6 +306,7 @@ struct kvs_snapshot {
 	uint32_t auth_keys; /* accepted; 0: nobody is asked */
 	uint64_t auth_failures[KVS_AUTH_FAILURE_MAX];
 	uint64_t auth_handshakes[KVS_AUTH_KEYS_MAX]; /* by key */
+	char auth_prints[KVS_AUTH_KEYS_MAX][KVS_AUTH_PRINT]; /* of the keys */
 	unsigned int n_workers;
 	struct kvs_worker_snapshot workers[KVS_NODES_MAX];
 };

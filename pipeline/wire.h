@@ -48,6 +48,7 @@
 #define KVS_AUTH_NONCE 32 /* bytes */
 #define KVS_AUTH_MAC 32 /* bytes */
 #define KVS_HELLO_FRAME 128 /* bytes of a HELLO, frame included */
+#define KVS_RESPONSE_FRAME 80 /* likewise */
 
 /* X(NAME, value): 0 is never used */
 #define KVS_WIRE_TYPES(X) \

@@ -254,7 +254,8 @@ struct kvs_wire_response {
 	unsigned char nonce[KVS_AUTH_NONCE];
 	unsigned char mac[KVS_AUTH_MAC];
 };
-static_assert(sizeof(struct kvs_wire_response) == 80, "RESPONSE");
+static_assert(sizeof(struct kvs_wire_response) == KVS_RESPONSE_FRAME,
+	      "RESPONSE");
 static_assert(offsetof(struct kvs_wire_response, mac) == 48, "RESPONSE.mac");
 
 #endif /* KVS_PIPELINE_WIRE_STRUCTS_H */

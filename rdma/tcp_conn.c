@@ -91,6 +91,13 @@ static void small_buf(struct kvs_tcp_conn *c)
 	c->cap = sizeof(c->small);
 }
 
+static void uncount(struct kvs_tcp_conn *c)
+{
+	if (c->accepted)
+		kvs_tcp_of(&c->c)->n_accepted--;
+	c->accepted = false;
+}
+
 void kvs_tcp_conn_free(struct kvs_tcp_conn *c)
 {
 	struct kvs_tcp *t = kvs_tcp_of(&c->c);
@@ -99,8 +106,7 @@ void kvs_tcp_conn_free(struct kvs_tcp_conn *c)
 	KVS_ASSERT(kvs_list_empty(&c->txq) && !c->rx_live);
 	if (c->fd >= 0)
 		close(c->fd);
-	if (c->accepted)
-		t->n_accepted--;
+	uncount(c);
 	kvs_list_del(&c->node);
 	kvs_list_del(&c->pend);
 	kvs_list_del(&c->flush);
@@ -143,6 +149,9 @@ void kvs_tcp_die(struct kvs_tcp_conn *c, int err)
 {
 	if (c->state == KVS_TCP_DYING)
 		return;
+	/* It goes as soon as the kernel lets go of it; who comes meanwhile has
+	 * its place. */
+	uncount(c);
 	if (!err)
 		err = c->tx_err;
 	c->state = KVS_TCP_DYING;
@@ -342,6 +351,10 @@ static bool rx_frames(struct kvs_tcp_conn *c)
 		size_t len = kvs_get32(f->len);
 		int rc = kvs_frame_check(&c->c, f);
 
+		if (!rc && c->have < len && c->c.ops->head)
+			rc = c->c.ops->head(&c->c, f);
+		if (c->state != KVS_TCP_OPEN)
+			return true;
 		if (!rc && c->have < len)
 			rc = reserve(c, len);
 		if (rc) {

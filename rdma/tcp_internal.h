@@ -92,7 +92,7 @@ struct kvs_tcp_conn {
 	enum kvs_tcp_state state;
 	unsigned int pend_flags; /* enum kvs_tcp_pend */
 	unsigned int held; /* references of the engine */
-	bool accepted; /* counted against max_conns */
+	bool accepted; /* counted against max_conns; not when DYING */
 	bool released; /* engine was asked to let go */
 	bool in_frame; /* inside frame(): detach allowed */
 	bool detached; /* free when frame() returns */
@@ -186,7 +186,7 @@ struct kvs_tcp {
 	struct kvs_list gone; /* struct kvs_tcp_poll, to be reported */
 	struct kvs_tcp_poll wake;
 	unsigned char *scratch;
-	unsigned int n_accepted; /* alive */
+	unsigned int n_accepted; /* alive, and not DYING */
 	unsigned int max_conns;
 	unsigned int n_paused; /* listeners out of descriptors */
 	int rcvbuf;

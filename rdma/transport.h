@@ -60,6 +60,10 @@ struct kvs_rx {
 /**
  * struct kvs_conn_ops - the upper layer's side of a connection
  * @opened: kvs_transport_connect() succeeded. May be NULL for accepted ones.
+ * @head: the header of a frame arrived, whose rest has not all come yet; magic
+ *        and length were checked. To refuse it before memory is taken for it:
+ *        negative as from @frame, or kvs_conn_close(). May come several times
+ *        for one frame, and not at all where frames come whole. May be NULL.
  * @frame: a whole frame without payload arrived; @f is valid during the call;
  *         kvs_get32(f->len) bytes. Magic and length were checked. Negative:
  *         close the connection with that error. May call kvs_conn_detach().
@@ -78,6 +82,7 @@ struct kvs_rx {
  */
 struct kvs_conn_ops {
 	void (*opened)(struct kvs_conn *c);
+	int (*head)(struct kvs_conn *c, const struct kvs_frame *f);
 	int (*frame)(struct kvs_conn *c, const struct kvs_frame *f);
 	int (*payload)(struct kvs_conn *c, const struct kvs_frame *f,
 		       struct kvs_rx *rx);

@@ -65,13 +65,17 @@ static void kvs_report_status(struct kvs_report *r)
 	uint64_t live = 0, waiting = 0, held = 0, held_bytes = 0, bytes = 0;
 	uint64_t done = 0, failed = 0;
 	struct kvs_snapshot *s;
+	json_t *names = json_array();
 	char status[256];
 	unsigned int w, i;
 
 	if (kvs_daemon_snapshot(d, &s)) {
+		json_decref(names);
 		kvs_report_fail(r, -ENOMEM, "%s", strerror(ENOMEM));
 		return;
 	}
+	for (i = 0; i < s->auth_keys; i++)
+		json_array_append_new(names, json_string(s->auth_prints[i]));
 	for (w = 0; w < s->n_workers; w++) {
 		const struct kvs_worker_snapshot *ws = &s->workers[w];
 
@@ -89,7 +93,8 @@ static void kvs_report_status(struct kvs_report *r)
 		r,
 		json_pack(
 			"{s:s, s:s, s:s, s:i, s:o, s:o, s:s, s:s, s:s, s:s, "
-			"s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+			"s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
+			"s:o}",
 			"state", kvs_daemon_state_name[d->state], "status",
 			kvs_daemon_status(d, s, status, sizeof(status)),
 			"version", KVS_VERSION, "pid", (int)getpid(),
@@ -98,8 +103,8 @@ static void kvs_report_status(struct kvs_report *r)
 			"http", d->http_bound, "engine_socket",
 			d->settings.engine_socket, "tcp_engine",
 			s->tcp_engine ? s->tcp_engine : "", "auth_keys",
-			kvs_json_u64(s->auth_keys), "sessions",
-			kvs_json_u64(s->sessions), "engines",
+			kvs_json_u64(s->auth_keys), "auth_fingerprints", names,
+			"sessions", kvs_json_u64(s->sessions), "engines",
 			kvs_json_u64(s->engines), "connections",
 			kvs_json_u64(s->connections), "rooms_live",
 			kvs_json_u64(live), "rooms_waiting",

@@ -7,7 +7,7 @@
 # the reason, and a rank with a key takes no daemon without one. A key file that
 # others can read is refused at the start, as is another address without one.
 # Keys are exchanged by SIGHUP while a transfer runs, and every byte of it
-# arrives.
+# arrives; another file is not, and the log says which is in force.
 
 set -u -o pipefail
 build=${1:?usage: auth.sh BUILD}
@@ -105,6 +105,9 @@ run 2 "needs FILE" kvstagectl genkey
 run 0 "" kvstagectl genkey "$dir/other"
 cmp -s "$dir/key" "$dir/other" && fail "twice the same key"
 run 2 "are for selftest" kvstagectl --key-file "$dir/key" status
+print=$("$build/tools/kvstagectl" fingerprint "$dir/key")
+grep -qxE '[0-9a-f]{8}' <<<"$print" || fail "no fingerprint: '$print'"
+grep -q "$print" "$dir/key" && fail "the fingerprint is of the key itself"
 
 # ---- a start that must not be ----
 
@@ -120,9 +123,18 @@ run 2 "option --auth-key-file: .*none: cannot open: No such file" \
 chmod 640 "$dir/other"
 run 2 "mode is 0640.*must be 0600 or 0400" "${check[@]}" \
 	--auth-key-file "$dir/other"
-run 1 "mode is 0640" kvstage-send --daemon 127.0.0.1:1 \
-	--key-file "$dir/other" --requests 1
+run 2 "option --key-file: .*mode is 0640" kvstage-send \
+	--daemon 127.0.0.1:1 --key-file "$dir/other" --requests 1
+run 2 "key-file: the name is empty" kvstage-send --daemon 127.0.0.1:1 \
+	--key-file '' --requests 1
+run 2 "mode is 0640" kvstagectl selftest --key-file "$dir/other"
+run 2 "mode is 0640" kvstagectl fingerprint "$dir/other"
+chmod 700 "$dir/other"
+run 2 "mode is 0700; it must be 0600 or 0400" "${check[@]}" \
+	--auth-key-file "$dir/other"
 chmod 600 "$dir/other"
+(umask 077 && cat "$dir/other" "$dir/other" >"$dir/bad")
+run 2 "bad, line 2: the same key" "${check[@]}" --auth-key-file "$dir/bad"
 echo "not a key" >"$dir/bad"
 chmod 600 "$dir/bad"
 run 2 "bad, line 1: not 64" "${check[@]}" --auth-key-file "$dir/bad"
@@ -133,6 +145,11 @@ start --listen-address 0.0.0.0:0 --auth-key-file "$dir/key" \
 	--auth-room-token required
 grep -q "with a key of $dir/key; .*neither encrypted" "$dir/log" ||
 	fail "the start does not say that there is a key"
+grep -q "$dir/key: 1 key is accepted: $print\$" "$dir/log" ||
+	fail "the start does not tell the fingerprint"
+run 0 "" kvstagectl -s "$dir/ctl" status
+grep -q "their fingerprints  *$print\$" "$dir/out" ||
+	fail "nor does status"
 send=(kvstage-send --daemon "$at" --requests 4 --max-input 400)
 run 1 "it asks for a key, and none is given" "${send[@]}"
 run 1 "not authenticated: the key is not accepted" "${send[@]}" \
@@ -215,6 +232,36 @@ kill -0 "$sender" 2>/dev/null || fail "the transfer was too short"
 wait "$sender" || fail "the transfer failed: $(cat "$dir/long")"
 wait "$engine" || fail "the engine: $(cat "$dir/engine")"
 grep -q "byte mismatches: 0" "$dir/engine" || fail "bytes differ"
+stop
+
+# ---- another key file is not taken up by SIGHUP; and a rank is killed ----
+
+printf '[auth]\nkey_file = %s\n' "$dir/key" >"$dir/conf"
+start --config "$dir/conf" --listen-address 127.0.0.1:0
+"$build/tools/kvstage-send" --daemon "$at" --requests 1 --key-file \
+	"$dir/key" >"$dir/long" 2>&1 </dev/null &
+victim=$!
+until grep -q "rank 0 of 1 attached" "$dir/log"; do
+	kill -0 "$victim" 2>/dev/null || break
+	pause
+done
+kill -KILL "$victim"
+wait "$victim" 2>/dev/null
+until grep -qE "rank 0: (it closed .*, or was killed|connection lost)" \
+	"$dir/log"; do
+	kill -0 "$daemon" 2>/dev/null || break
+	pause
+done
+grep -q "(OK)" "$dir/log" && fail "the end of a killed rank is OK"
+for want in "$dir/old" none; do
+	echo '[auth]' >"$dir/conf"
+	[ "$want" = none ] || echo "key_file = $want" >>"$dir/conf"
+	was=$(grep -c "reload: done" "$dir/log")
+	kill -HUP "$daemon"
+	until [ "$(grep -c "reload: done" "$dir/log")" -gt "$was" ]; do pause; done
+	grep -q "$dir/key stays in force, .*; $want will be" "$dir/log" ||
+		fail "the log does not say which file is in force"
+done
 stop
 
 # ---- a daemon without ----

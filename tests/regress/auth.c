@@ -6,7 +6,7 @@
  * another rank, role or session; refused before there is a session
  * (InternLM/lmdeploy#4804). Failures are counted by reason, told once for an
  * address and limited for it, in bounded memory, while a rank that is well,
- * even at the same address, is not slowed. Keys are exchanged under a running
+ * even at the same address, is not slowed, nor loses its place to them. Keys are exchanged under a running
  * transfer. A room that needs a token is granted to who has it, and to nobody
  * else.
  */
@@ -27,6 +27,7 @@ static struct rig g[1];
 static char path[128];
 static struct kvs_auth_keys key; /* as the file has it */
 static atomic_uint told; /* lines about failed handshakes */
+static atomic_uint blocked, spared, refused; /* what lines say */
 
 static void log_line(enum kvs_log_level level, const char *line, void *arg)
 {
@@ -34,6 +35,12 @@ static void log_line(enum kvs_log_level level, const char *line, void *arg)
 	if (level <= KVS_LOG_WARN &&
 	    (strstr(line, "no handshake") || strstr(line, "handshakes failed")))
 		atomic_fetch_add(&told, 1);
+	if (strstr(line, "this address is not heard for"))
+		atomic_fetch_add(&blocked, 1);
+	if (strstr(line, "this address is still heard"))
+		atomic_fetch_add(&spared, 1);
+	if (level <= KVS_LOG_WARN && strstr(line, "listen.max_connections"))
+		atomic_fetch_add(&refused, 1);
 }
 
 static void write_keys(const struct kvs_auth_keys *k)
@@ -74,6 +81,9 @@ static void prepare(void)
 	write_keys(&key);
 	rig_set(g, "auth.key_file", path);
 	atomic_store(&told, 0);
+	atomic_store(&blocked, 0);
+	atomic_store(&spared, 0);
+	atomic_store(&refused, 0);
 	g->log = log_line;
 }
 
@@ -480,10 +490,24 @@ static void an_address_that_fails_too_often(void **state)
 	one_room(&e, &p, 4);
 	rig_refresh(g);
 	assert_int_equal(failures(KVS_AUTH_BLOCKED), 35);
+	/* and the log says so */
+	assert_int_equal(atomic_load(&blocked), 1);
+	assert_int_equal(atomic_load(&spared), 1);
 	ps_down(&q);
 	ps_down(&p);
-	/* without one it is */
+	/* nor does it when that rank has gone: the next one comes in */
 	rig_wait(g, g->snap->sessions == 0);
+	ps_init(&q, g->port, "q", 0, 1, &mis_layout);
+	assert_int_equal(ps_hello(&q), 0);
+	ps_down(&q);
+	rig_wait(g, g->snap->sessions == 0);
+	/* one more failure, and it is, and the log says that */
+	ps_init(&q, g->port, "q", 0, 1, &mis_layout);
+	q.keys = &wrong;
+	assert_int_equal(ps_hello(&q), -EACCES);
+	ps_down(&q);
+	rig_wait(g, failures(KVS_AUTH_CODE) == 26);
+	assert_int_equal(atomic_load(&blocked), 2);
 	ps_init(&q, g->port, "q", 0, 1, &mis_layout);
 	assert_true(ps_hello(&q) < 0);
 	rig_wait(g, failures(KVS_AUTH_BLOCKED) == 36);
@@ -569,6 +593,131 @@ static void a_crowd_of_strangers(void **state)
 	down(&e);
 }
 
+/* Nor do they take the places of ranks, nor the way of their data; those that
+ * are too many are told so, and the log has one line for all. */
+static void a_full_house(void **state)
+{
+	struct ps p[4], q;
+	struct ps_room w;
+	struct pe_room r;
+	struct pe e;
+	int fd[3];
+
+	(void)state;
+	prepare();
+	rig_set(g, "listen.max_connections", "4");
+	rig_set(g, "listen.handshake_timeout", "1h");
+	up(&e);
+	for (uint32_t i = 0; i < 3; i++)
+		ps_up(&p[i], g->port, "p", i, 4, &mis_layout);
+	for (uint32_t i = 0; i < KVS_ARRAY_SIZE(fd); i++)
+		fd[i] = dial_from(INADDR_LOOPBACK + 1 + i);
+	/* two of them may stay */
+	rig_wait(g, failures(KVS_AUTH_CROWDED) == 1);
+	/* takes the place of the oldest of the others, with the right key */
+	ps_up(&p[3], g->port, "p", 3, 4, &mis_layout);
+	rig_wait(g, g->snap->sessions == 4);
+	assert_int_equal(rig_data_connections(g), 4);
+	assert_int_equal(g->snap->connections_refused, 0);
+	assert_int_equal(atomic_load(&refused), 0);
+	/* those who are one too many know why */
+	for (int i = 0; i < 3; i++) {
+		ps_init(&q, g->port, "q", 0, 1, &mis_layout);
+		assert_int_equal(ps_hello(&q), -EAGAIN);
+		ps_down(&q);
+	}
+	rig_wait(g, g->snap->connections_refused == 3);
+	assert_int_equal(atomic_load(&refused), 1);
+	assert_int_equal(g->snap->sessions, 4);
+	/* a rank that comes again has its own */
+	ps_init(&q, g->port, "p", 3, 4, &mis_layout);
+	assert_int_equal(ps_hello(&q), 0);
+	ps_down(&q);
+	ps_down(&p[3]);
+	/* and where one has gone there is one */
+	rig_wait(g, g->snap->sessions == 3);
+	ps_up(&q, g->port, "q", 0, 1, &mis_layout);
+	mis_admit(&e, &r, 0, "q", 8, 1);
+	mis_open(&q, &w, 8, 8);
+	ps_finish(&q, &w, 0);
+	pe_take(&e, &r, MIS_PAGES * PS_TOKENS, 1, 8);
+	ps_down(&q);
+	for (uint32_t i = 0; i < 3; i++)
+		ps_down(&p[i]);
+	for (uint32_t i = 0; i < KVS_ARRAY_SIZE(fd); i++)
+		close(fd[i]);
+	down(&e);
+}
+
+/* It goes away, or says by its first 16 bytes that it is none of ours. */
+static void cut_short(void **state)
+{
+	struct kvs_frame f = { 0 };
+	struct kvs_msg m;
+	struct pe e;
+	struct ps p;
+	int fd;
+
+	(void)state;
+	prepare();
+	up(&e);
+	ps_init(&p, g->port, "p", 0, 1, &mis_layout);
+	/* in the middle of HELLO: counted, and not held against it */
+	f.magic = kvs_put32(KVS_FRAME_MAGIC);
+	f.type = kvs_put16(KVS_WIRE_HELLO);
+	f.len = kvs_put32(KVS_HELLO_FRAME);
+	fd = ps_dial(g->port);
+	assert_int_equal(ps_write(fd, &f, sizeof(f)), sizeof(f));
+	close(fd);
+	rig_wait(g, failures(KVS_AUTH_LEFT) == 1);
+	fd = ps_dial(g->port);
+	assert_int_equal(ps_write(fd, &f, 5), 5);
+	close(fd);
+	rig_wait(g, failures(KVS_AUTH_LEFT) == 2);
+	/* before it */
+	fd = ps_dial(g->port);
+	close(fd);
+	rig_wait(g, failures(KVS_AUTH_LEFT) == 3);
+	assert_int_equal(atomic_load(&told), 0);
+	/* a length that no HELLO has: nothing of it is waited for */
+	for (uint32_t i = 0; i < 3; i++) {
+		static const uint32_t len[] = { KVS_FRAME_MAX,
+						KVS_HELLO_FRAME + 1,
+						KVS_HELLO_FRAME - 1 };
+
+		f.len = kvs_put32(len[i]);
+		fd = ps_dial(g->port);
+		assert_int_equal(ps_write(fd, &f, sizeof(f)), sizeof(f));
+		assert_int_equal(ps_read(&p, fd, &m), 0);
+		assert_int_equal(m.type, KVS_WIRE_ERROR);
+		assert_int_equal(m.error.err, EPROTO);
+		close(fd);
+		rig_wait(g, failures(KVS_AUTH_MALFORMED) == i + 1);
+		assert_int_equal(rig_proto(g, KVS_PROTO_LENGTH), i + 1);
+	}
+	/* something else, however long */
+	f.type = kvs_put16(KVS_WIRE_LAYOUT);
+	f.len = kvs_put32(KVS_FRAME_MAX);
+	fd = ps_dial(g->port);
+	assert_int_equal(ps_write(fd, &f, sizeof(f)), sizeof(f));
+	assert_int_equal(ps_read(&p, fd, &m), 0);
+	assert_int_equal(m.type, KVS_WIRE_ERROR);
+	close(fd);
+	rig_wait(g, failures(KVS_AUTH_ORDER) == 1);
+	/* likewise the answer to CHALLENGE */
+	p.ctl = ps_dial(g->port);
+	ps_hello_msg(&p, KVS_ROLE_CONTROL, &m);
+	assert_int_equal(ps_write_msg(p.ctl, &m), 0);
+	ps_expect(&p, KVS_WIRE_CHALLENGE, &m);
+	f.type = kvs_put16(KVS_WIRE_RESPONSE);
+	assert_int_equal(ps_write(p.ctl, &f, sizeof(f)), sizeof(f));
+	ps_expect(&p, KVS_WIRE_ERROR, &m);
+	rig_wait(g, failures(KVS_AUTH_MALFORMED) == 4);
+	ps_down(&p);
+	nobody();
+	down(&e);
+}
+
 /* ---- the token of a room --------------------------------------------------- */
 
 static void a_room_needs_its_token(void **state)
@@ -636,6 +785,8 @@ int main(void)
 		cmocka_unit_test(an_address_that_fails_too_often),
 		cmocka_unit_test(a_flood),
 		cmocka_unit_test(a_crowd_of_strangers),
+		cmocka_unit_test(a_full_house),
+		cmocka_unit_test(cut_short),
 		cmocka_unit_test(a_room_needs_its_token),
 	};
 

@@ -2,7 +2,8 @@
 /*
  * Claims: an address is one source whatever its port, a /64 network of IPv6
  * is one, and no two others are the same; a source is told of once a window,
- * blocked after so many failures for so long, and then heard again; a flood
+ * blocked after so many failures for so long, and then heard again, unless it is
+ * spared; a flood
  * from a million addresses takes no more memory than the table has, tells no
  * more than a few lines, and lets a blocked source go only when all others
  * failed since.
@@ -72,12 +73,12 @@ static void blocked_and_heard_again(void **state)
 
 	(void)state;
 	assert_false(kvs_auth_source_blocked(t, s, now));
-	assert_int_equal(kvs_auth_source_failed(t, s, now, &limits),
+	assert_int_equal(kvs_auth_source_failed(t, s, now, &limits, false),
 			 KVS_AUTH_TELL_FAILURE);
-	assert_int_equal(kvs_auth_source_failed(t, s, now, &limits),
+	assert_int_equal(kvs_auth_source_failed(t, s, now, &limits, false),
 			 KVS_AUTH_TELL_NOTHING);
 	assert_false(kvs_auth_source_blocked(t, s, now));
-	assert_int_equal(kvs_auth_source_failed(t, s, now, &limits),
+	assert_int_equal(kvs_auth_source_failed(t, s, now, &limits, false),
 			 KVS_AUTH_TELL_BLOCKED);
 	assert_true(kvs_auth_source_blocked(t, s, now));
 	assert_false(kvs_auth_source_blocked(t, s + 1, now));
@@ -87,16 +88,45 @@ static void blocked_and_heard_again(void **state)
 	now++;
 	assert_false(kvs_auth_source_blocked(t, s, now));
 	/* once more within the window: blocked again, and not told of */
-	assert_int_equal(kvs_auth_source_failed(t, s, now, &limits),
+	assert_int_equal(kvs_auth_source_failed(t, s, now, &limits, false),
 			 KVS_AUTH_TELL_NOTHING);
 	assert_true(kvs_auth_source_blocked(t, s, now));
 	/* a new window begins anew */
 	now += limits.window;
 	assert_false(kvs_auth_source_blocked(t, s, now));
-	assert_int_equal(kvs_auth_source_failed(t, s, now, &limits),
+	assert_int_equal(kvs_auth_source_failed(t, s, now, &limits, false),
 			 KVS_AUTH_TELL_FAILURE);
 	assert_false(kvs_auth_source_blocked(t, s, now));
 	assert_int_equal(kvs_auth_sources_used(t), 1);
+	kvs_auth_sources_destroy(t);
+}
+
+/* Beside a rank that is well it is told of, and not blocked; when that has
+ * gone, it is heard until it fails again, and that is told. */
+static void spared(void **state)
+{
+	struct kvs_auth_sources *t = table(16);
+	enum kvs_auth_tell tell;
+	uint64_t now = 5;
+
+	(void)state;
+	for (uint32_t i = 1; i <= 10; i++) {
+		tell = kvs_auth_source_failed(t, 7, now, &limits, true);
+		assert_int_equal(tell, i == 1 ? KVS_AUTH_TELL_FAILURE
+				       : i == limits.failures
+					       ? KVS_AUTH_TELL_SPARED
+					       : KVS_AUTH_TELL_NOTHING);
+		assert_false(kvs_auth_source_blocked(t, 7, now));
+	}
+	assert_int_equal(kvs_auth_source_failed(t, 7, now, &limits, false),
+			 KVS_AUTH_TELL_BLOCKED);
+	assert_true(kvs_auth_source_blocked(t, 7, now));
+	/* told once a window, like any */
+	now += limits.backoff;
+	assert_false(kvs_auth_source_blocked(t, 7, now));
+	assert_int_equal(kvs_auth_source_failed(t, 7, now, &limits, false),
+			 KVS_AUTH_TELL_NOTHING);
+	assert_true(kvs_auth_source_blocked(t, 7, now));
 	kvs_auth_sources_destroy(t);
 }
 
@@ -108,7 +138,7 @@ static void slow_failures_never_block(void **state)
 
 	(void)state;
 	for (int i = 0; i < 1000; i++, now += limits.window / 2)
-		(void)kvs_auth_source_failed(t, 9, now, &limits);
+		(void)kvs_auth_source_failed(t, 9, now, &limits, false);
 	assert_false(kvs_auth_source_blocked(t, 9, now));
 	kvs_auth_sources_destroy(t);
 }
@@ -122,7 +152,7 @@ static void no_limit(void **state)
 
 	(void)state;
 	for (int i = 0; i < 1000; i++)
-		told += kvs_auth_source_failed(t, 9, 1, &l) !=
+		told += kvs_auth_source_failed(t, 9, 1, &l, false) !=
 			KVS_AUTH_TELL_NOTHING;
 	assert_int_equal(told, 1);
 	assert_false(kvs_auth_source_blocked(t, 9, 1));
@@ -140,7 +170,7 @@ static void flood(void **state)
 	took = kvs_clock_now(&kvs_clock_real);
 	for (uint32_t i = 0; i < n; i++) {
 		enum kvs_auth_tell tell =
-			kvs_auth_source_failed(t, 1 + i, now, &limits);
+			kvs_auth_source_failed(t, 1 + i, now, &limits, false);
 
 		told += tell != KVS_AUTH_TELL_NOTHING;
 		last += tell == KVS_AUTH_TELL_LAST;
@@ -154,7 +184,7 @@ static void flood(void **state)
 	assert_int_equal(last, 1);
 	/* the next window has lines again */
 	now += limits.window;
-	assert_int_equal(kvs_auth_source_failed(t, 5, now, &limits),
+	assert_int_equal(kvs_auth_source_failed(t, 5, now, &limits, false),
 			 KVS_AUTH_TELL_FAILURE);
 	kvs_auth_sources_destroy(t);
 }
@@ -166,16 +196,16 @@ static void the_quietest_is_forgotten(void **state)
 
 	(void)state;
 	for (int i = 0; i < 3; i++)
-		(void)kvs_auth_source_failed(t, 100, 1, &limits);
+		(void)kvs_auth_source_failed(t, 100, 1, &limits, false);
 	assert_true(kvs_auth_source_blocked(t, 100, 2));
 	for (uint64_t s = 1; s <= 15; s++)
-		(void)kvs_auth_source_failed(t, s, 2, &limits);
+		(void)kvs_auth_source_failed(t, s, 2, &limits, false);
 	/* fails again, so that it is the latest */
-	(void)kvs_auth_source_failed(t, 100, 3, &limits);
+	(void)kvs_auth_source_failed(t, 100, 3, &limits, false);
 	for (uint64_t s = 21; s <= 35; s++)
-		(void)kvs_auth_source_failed(t, s, 4, &limits);
+		(void)kvs_auth_source_failed(t, s, 4, &limits, false);
 	assert_true(kvs_auth_source_blocked(t, 100, 5));
-	(void)kvs_auth_source_failed(t, 36, 6, &limits);
+	(void)kvs_auth_source_failed(t, 36, 6, &limits, false);
 	assert_false(kvs_auth_source_blocked(t, 100, 7));
 	assert_int_equal(kvs_auth_sources_used(t), 16);
 	kvs_auth_sources_destroy(t);
@@ -187,6 +217,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(addresses),
 		cmocka_unit_test(blocked_and_heard_again),
+		cmocka_unit_test(spared),
 		cmocka_unit_test(slow_failures_never_block),
 		cmocka_unit_test(no_limit),
 		cmocka_unit_test(flood),
