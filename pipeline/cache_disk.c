@@ -378,6 +378,17 @@ uint64_t kvs_cache_disk_due(const struct kvs_worker *w)
 	return due;
 }
 
+bool kvs_cache_disk_behind(const struct kvs_worker *w)
+{
+	const struct kvs_cache_disk *d = &w->cache.disk;
+	const char *why;
+
+	/* a disk that is full or fails is not waited for */
+	return d->store &&
+	       kvs_disk_store_health(d->store, &why) <= KVS_STORE_BUFFERED &&
+	       (!d->idle || d->queued || !kvs_list_empty(&w->cache.sums));
+}
+
 /* ---- life ---- */
 
 static void disk_off(struct kvs_cache_disk *d, const char *why)
@@ -529,6 +540,12 @@ void kvs_cache_disk_close(struct kvs_worker *w)
 	d->disk = NULL;
 	free(d->pages);
 	d->pages = NULL;
+}
+
+void kvs_cache_disk_off(struct kvs_worker *w, const char *why)
+{
+	kvs_cache_disk_close(w);
+	disk_off(&w->cache.disk, why);
 }
 
 void kvs_cache_disk_stats(const struct kvs_worker *w,

@@ -67,6 +67,8 @@ struct kvs_cache_disk {
  * Context: the worker's thread, or before it runs; blocks.
  */
 void kvs_cache_disk_open(struct kvs_worker *w);
+/* It cannot be used after all. */
+void kvs_cache_disk_off(struct kvs_worker *w, const char *why);
 
 /**
  * kvs_cache_disk_close() - end what is under way, and the tier
@@ -82,6 +84,8 @@ int kvs_cache_disk_fd(const struct kvs_worker *w);
 void kvs_cache_disk_turn(struct kvs_worker *w);
 /* ns on the worker's clock; KVS_TIME_NEVER. */
 uint64_t kvs_cache_disk_due(const struct kvs_worker *w);
+/* Something that is in memory is yet to be written, and can be. */
+bool kvs_cache_disk_behind(const struct kvs_worker *w);
 /* A unit of the host tier was published. */
 void kvs_cache_disk_offer(struct kvs_worker *w);
 /* The index lets a unit of the tier go. */

@@ -496,20 +496,16 @@ static void node_disk_ready(struct kvs_watch *w, short revents, void *arg)
 	(void)arg;
 }
 
-static int node_disk(struct kvs_node *n, char *err, size_t errlen)
+static void node_disk(struct kvs_node *n)
 {
-	int fd, ret;
+	int fd;
 
 	kvs_cache_disk_open(n->worker);
 	fd = kvs_cache_disk_fd(n->worker);
-	if (fd < 0)
-		return 0;
-	ret = kvs_transport_watch(n->transport, fd, POLLIN, node_disk_ready, n,
-				  &n->disk);
-	if (ret)
-		snprintf(err, errlen, "disk of node %d: %s", n->numa,
-			 strerror(-ret));
-	return ret;
+	if (fd >= 0 && kvs_transport_watch(n->transport, fd, POLLIN,
+					   node_disk_ready, n, &n->disk))
+		kvs_cache_disk_off(n->worker,
+				   "its descriptor cannot be watched");
 }
 
 int kvs_node_start(struct kvs_node *n, const struct kvs_settings *s,
@@ -542,10 +538,9 @@ int kvs_node_start(struct kvs_node *n, const struct kvs_settings *s,
 	if (ret)
 		return ret;
 	ret = kvs_node_register(n, err, errlen);
-	if (!ret)
-		ret = node_disk(n, err, errlen);
 	if (ret)
 		return ret;
+	node_disk(n);
 	ret = node_start_thread(n, cpus);
 	if (ret)
 		snprintf(err, errlen, "thread of node %d: %s", n->numa,

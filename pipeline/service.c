@@ -231,6 +231,23 @@ static uint32_t service_live(struct kvs_service *s)
 	return live;
 }
 
+static void node_behind(void *ctx, void *arg)
+{
+	const struct kvs_node *n = ctx;
+
+	*(bool *)arg |= kvs_cache_disk_behind(n->worker);
+}
+
+/* What is in memory alone is lost with it. */
+static bool service_behind(struct kvs_service *s)
+{
+	bool behind = false;
+
+	for (unsigned int i = 0; i < s->front.n_nodes; i++)
+		kvs_mailbox_call(&s->nodes[i].mailbox, node_behind, &behind);
+	return behind;
+}
+
 int kvs_service_drain(struct kvs_service *s)
 {
 	const struct timespec nap = { 0, 10 * 1000 * 1000 };
@@ -241,7 +258,7 @@ int kvs_service_drain(struct kvs_service *s)
 	kvs_mailbox_call(&s->front.mailbox, front_set_draining, NULL);
 	for (unsigned int i = 0; i < s->front.n_nodes; i++)
 		kvs_mailbox_call(&s->nodes[i].mailbox, node_shutdown, NULL);
-	while ((live = service_live(s)) &&
+	while (((live = service_live(s)) || service_behind(s)) &&
 	       kvs_clock_now(&kvs_clock_real) < until)
 		nanosleep(&nap, NULL);
 	return (int)live;

@@ -258,6 +258,7 @@ static void test_recall(void **state)
 	(void)state;
 	up(128);
 	leave(1, 40);
+	assert_false(kvs_cache_disk_behind(g.w));
 	d = &numbers()->disk;
 	assert_true(d->on);
 	assert_string_equal(d->health, "ok");
@@ -517,6 +518,8 @@ static void test_written_while_evicted(void **state)
 	finish(5, gen);
 	turns();
 	assert_true(numbers()->disk.queued_bytes > 0);
+	/* a daemon that ends would wait for it */
+	assert_true(kvs_cache_disk_behind(g.w));
 	kvs_cache_flush(g.w);
 	turns();
 	assert_int_equal(rig_cached(&g, 1, 16), 0);
@@ -622,6 +625,7 @@ static void test_no_space(void **state)
 	d = &numbers()->disk;
 	assert_true(d->on);
 	assert_string_equal(d->health, "no space");
+	assert_false(kvs_cache_disk_behind(g.w));
 	assert_string_not_equal(d->why, "");
 	assert_true(d->write_errors > 0);
 	assert_int_equal(d->blocks, 0);
