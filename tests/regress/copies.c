@@ -9,7 +9,9 @@
  * does not grow with the tokens where there is a ring, and neighbours are one
  * (sgl-project/sglang#19890); 1000 copies back to back, each with its own page
  * list, on a slow device use each its own, and no ring slot or table is written
- * again while a copy still reads it (NVIDIA/TensorRT-LLM#15546).
+ * again while a copy still reads it (NVIDIA/TensorRT-LLM#15546); buffers that
+ * begin inside a larger allocation get their bytes where they are, not at its
+ * base, and nothing beside them changes (LMCache/LMCache#4677).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -290,6 +292,78 @@ static void test_each_copy_has_its_own_table(void **state)
 		own_tables(&kinds[k]);
 }
 
+#define INSIDE (16u << 20) /* bytes of the allocation */
+#define BUFFERS 3u
+
+/* As a framework has them: tensors somewhere in a block of its allocator's. */
+static void inside(const struct kind *k)
+{
+	static const uint64_t begin[BUFFERS] = { 1 << 20, (5 << 20) + 256,
+						 (11 << 20) + 512 };
+	static const uint64_t item[BUFFERS] = { 64 << 10, 576, 8 };
+	struct kvs_device *d = open_kind(k, 1 << 20);
+	uint8_t *host = xalloc(BUFFERS * ITEMS * (64 << 10)), *at = host;
+	uint8_t *want = xalloc(INSIDE), *seen = xalloc(INSIDE);
+	struct kvs_copy_run run[BUFFERS];
+	struct kvs_copy c = { .runs = run,
+			      .n_runs = BUFFERS,
+			      .dir = KVS_COPY_H2D };
+	struct kvs_copy_run all = { .host = want, .item_len = INSIDE, .n = 1 };
+	uint32_t pages[ITEMS];
+	struct kvs_rng rng;
+	void *dev = NULL;
+
+	kvs_rng_init(&rng, 5);
+	shuffle(&rng, pages, ITEMS);
+	memset(want, GUARD, INSIDE);
+	assert_int_equal(kvs_device_alloc(d, INSIDE, &dev), 0);
+	all.dev = dev;
+	copy(d, &all, KVS_COPY_H2D);
+	for (uint32_t b = 0; b < BUFFERS; b++) {
+		run[b] =
+			(struct kvs_copy_run){ .host = at,
+					       .dev = (uint8_t *)dev + begin[b],
+					       .item_len = item[b],
+					       .pages = pages,
+					       .n = ITEMS / 4 };
+		for (uint64_t i = 0; i < run[b].n; i++, at += item[b]) {
+			for (uint64_t n = 0; n < item[b]; n++)
+				at[n] = (uint8_t)kvs_rng_next(&rng);
+			memcpy(want + begin[b] + pages[i] * item[b], at,
+			       item[b]);
+		}
+	}
+	assert_int_equal(kvs_device_copy(d, &c), 0);
+	wait_for(d, &c);
+	assert_int_equal(kvs_device_peek(d, seen, dev, INSIDE), 0);
+	assert_memory_equal(seen, want, INSIDE);
+	/* past its end: that copy fails, and nobody else's */
+	if (!strcmp(k->backend, "soft")) {
+		run[2].dev = (uint8_t *)dev + INSIDE - item[2];
+		assert_int_equal(kvs_device_copy(d, &c), -EINVAL);
+		run[2].dev = (uint8_t *)dev + begin[2];
+		assert_int_equal(kvs_device_copy(d, &c), 0);
+		wait_for(d, &c);
+		assert_int_equal(kvs_device_peek(d, seen, dev, INSIDE), 0);
+		assert_memory_equal(seen, want, INSIDE);
+	}
+	kvs_device_free(d, dev);
+	kvs_device_close(d);
+	free(host);
+	free(want);
+	free(seen);
+}
+
+static void test_inside_an_allocation(void **state)
+{
+	(void)state;
+#ifdef HAVE_DOUBLE
+	fake_cuda_slow(0);
+#endif
+	for (size_t k = 0; k < KINDS; k++)
+		inside(&kinds[k]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -297,6 +371,7 @@ int main(void)
 		cmocka_unit_test(test_small_lengths),
 		cmocka_unit_test(test_scattered_tokens),
 		cmocka_unit_test(test_each_copy_has_its_own_table),
+		cmocka_unit_test(test_inside_an_allocation),
 	};
 
 	return cmocka_run_group_tests_name("copies", tests, NULL, NULL);
