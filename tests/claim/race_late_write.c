@@ -28,7 +28,8 @@
  * "race_late_write verbs": over RDMA instead, on a device of this machine, for
  * each kind of grants (race_verbs.c); 77 where there is none. There rank 1 is
  * never stopped by anything but the device: it goes on writing by its old key
- * until the race is over, at each of the moments and at all others.
+ * until the race is over, at each of the moments and at all others. With
+ * "paths" behind it: on each device of this machine at once, by registrations.
  */
 #include "tests/claim/race_rig.h"
 
@@ -410,6 +411,8 @@ int main(int argc, char **argv)
 	if (argc > 1 && !strcmp(argv[1], "verbs")) {
 		if (!race_verbs_there())
 			return 77;
+		if (argc > 2 && !strcmp(argv[2], "paths"))
+			return over(&race_verbs_paths, false);
 		return over(&race_verbs_mr, false) +
 		       over(&race_verbs_window, false) +
 		       over(&race_verbs_qp, false);

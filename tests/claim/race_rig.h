@@ -149,7 +149,7 @@ struct race_transport {
 };
 
 extern const struct race_transport race_tcp_sock, race_tcp_uring, race_loop,
-	race_verbs_mr, race_verbs_window, race_verbs_qp;
+	race_verbs_mr, race_verbs_paths, race_verbs_window, race_verbs_qp;
 /* Is there a device? Says why not, or which. */
 bool race_verbs_there(void);
 

@@ -7,6 +7,9 @@
  * that its own control connection acknowledged; when it is refused and loses
  * its connection, it makes another one and goes on.
  *
+ * Where ranks have several connections (race_verbs_paths), one on each device,
+ * each room is granted on all of them, and the liar takes them in turn.
+ *
  * An attempt that begins after A's memory was proven out of reach must not
  * succeed: it is refused by the device, or cut off with its connection.
  */
@@ -22,11 +25,13 @@
 #include "rdma/verbs.h"
 
 #define LIAR 1u /* rank, of peer 0 */
+#define PATHS 2u /* connections of a rank at most */
 
 /* One data connection, of the liar's transport or of the others'. */
 struct vconn {
 	const struct ps *p;
 	struct kvs_conn *c; /* NULL: closed */
+	uint32_t path; /* number */
 	_Atomic bool up; /* HELLO was answered, on the queue pair */
 };
 
@@ -44,11 +49,12 @@ static pthread_t net_thread;
 static pthread_mutex_t net_mutex = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic unsigned int net_wanted;
 static _Atomic bool net_stop;
-static struct vconn conns[RACE_SERVICE_PEERS][RACE_RANKS];
+static struct vconn conns[RACE_SERVICE_PEERS][RACE_RANKS][PATHS];
 
 static struct {
 	struct kvs_transport *t;
-	struct vconn conn;
+	struct vconn conn[PATHS];
+	unsigned int n_conns;
 	pthread_t thread;
 	struct vwrite w;
 	/* of A; set before @go */
@@ -73,6 +79,7 @@ static void conn_opened(struct kvs_conn *c)
 	struct kvs_msg m;
 
 	ps_hello_msg(v->p, KVS_ROLE_DATA, &m);
+	m.hello.paths = (uint16_t)v->path;
 	assert_true(kvs_wire_encode(&m, buf, sizeof(buf)) > 0);
 	assert_int_equal(kvs_conn_send(c, (const struct kvs_frame *)buf), 0);
 }
@@ -101,12 +108,20 @@ static const struct kvs_conn_ops conn_ops = {
 	.closed = conn_closed,
 };
 
-static void dial(struct kvs_transport *t, struct vconn *v, const struct ps *p)
+static unsigned int paths(const struct ps *p)
+{
+	assert_true(p->paths <= PATHS);
+	return p->paths ? p->paths : 1;
+}
+
+static void dial(struct kvs_transport *t, struct vconn *v, const struct ps *p,
+		 uint32_t path)
 {
 	struct kvs_addr a;
 	char at[32], err[128];
 
 	v->p = p;
+	v->path = path;
 	snprintf(at, sizeof(at), "127.0.0.1:%u", p->port);
 	assert_int_equal(kvs_addr_parse(at, false, &a, err, sizeof(err)), 0);
 	assert_int_equal(kvs_transport_connect(t, &a, KVS_CONN_DATA, &conn_ops,
@@ -168,8 +183,8 @@ static bool write_chunk(struct vconn *v, struct vwrite *w,
 	ps_chunk_msg(v->p, r, i, &m);
 	assert_int_equal(kvs_wire_encode(&m, w->tx.frame, sizeof(w->tx.frame)),
 			 KVS_DATA_FRAME);
-	assert_int_equal(kvs_send_remote_key(&r->remote, &r->l, &m.chunk, 0,
-					     &w->tx.remote),
+	assert_int_equal(kvs_send_remote_key(&r->remote, &r->l, &m.chunk,
+					     v->path, &w->tx.remote),
 			 0);
 	w->tx.remote.addr &= mask;
 	w->iov.iov_base = bytes + KVS_DATA_FRAME;
@@ -210,15 +225,19 @@ static void *liar_main(void *arg)
 
 	(void)arg;
 	while (!liar.stop || flying) {
+		struct vconn *v = &liar.conn[liar.begun % liar.n_conns];
+
 		if (flying && liar.w.done) {
 			flying = false;
 			liar_ended();
 		}
-		if (!liar.stop && !liar.conn.c)
-			dial(liar.t, &liar.conn, race_service_writer(0, LIAR));
-		if (!liar.stop && liar.go && liar.conn.up && !flying) {
+		for (uint32_t i = 0; !liar.stop && i < liar.n_conns; i++)
+			if (!liar.conn[i].c)
+				dial(liar.t, &liar.conn[i],
+				     race_service_writer(0, LIAR), i);
+		if (!liar.stop && liar.go && v->up && !flying) {
 			/* not while it closes */
-			flying = write_chunk(&liar.conn, &liar.w, liar.side, 0,
+			flying = write_chunk(v, &liar.w, liar.side, 0,
 					     liar.bytes, liar_mask());
 			liar.begun += flying;
 		}
@@ -256,9 +275,13 @@ static void verbs_up(struct race *x)
 {
 	const char *set[][2] = { { "transport.data", "verbs" },
 				 { "rdma.grant", x->t->grant_kind },
+				 { "rdma.connections", "1" },
+				 { "rdma.stripe_min", "1" },
 				 { NULL, NULL } };
+	bool many = x->t == &race_verbs_paths;
 
-	race_service_up(x, "sock", KVS_CAP_ONE_SIDED, set);
+	race_service_up(x, "sock",
+			KVS_CAP_ONE_SIDED | (many ? KVS_CAP_PATHS : 0), set);
 	x->torn = soft && x->t == &race_verbs_window;
 	make(&net);
 	memset(conns, 0, sizeof(conns));
@@ -266,19 +289,28 @@ static void verbs_up(struct race *x)
 	assert_int_equal(pthread_create(&net_thread, NULL, net_main, NULL), 0);
 	for (unsigned int p = 0; p < RACE_SERVICE_PEERS; p++) {
 		for (unsigned int k = 0; k < RACE_RANKS; k++) {
+			const struct ps *writer = race_service_writer(p, k);
+
 			if (!p && k == LIAR)
 				continue;
-			net_lock();
-			dial(net, &conns[p][k], race_service_writer(p, k));
-			net_unlock();
-			net_wait(conns[p][k].up);
+			for (uint32_t i = 0; i < paths(writer); i++) {
+				net_lock();
+				dial(net, &conns[p][k][i], writer, i);
+				net_unlock();
+				net_wait(conns[p][k][i].up);
+			}
 		}
 	}
 	memset(&liar, 0, sizeof(liar));
 	liar.proven = UINT32_MAX;
+	liar.n_conns = paths(race_service_writer(0, LIAR));
 	make(&liar.t);
 	assert_int_equal(pthread_create(&liar.thread, NULL, liar_main, NULL),
 			 0);
+	for (uint32_t i = 0; i < liar.n_conns; i++)
+		net_wait(liar.conn[i].up);
+	if (many)
+		print_message("# %u connections of each rank\n", liar.n_conns);
 }
 
 static void verbs_down(struct race *x)
@@ -339,9 +371,11 @@ static void verbs_fill(struct race *x, struct race_room *r)
 	assert_non_null(bytes);
 	for (unsigned int k = 0; k < RACE_RANKS; k++) {
 		const struct ps_room *s = race_service_side(r, k);
-		struct vconn *v = &conns[r->peer][k];
+		unsigned int n_conns = paths(race_service_writer(r->peer, k));
 
 		for (uint32_t c = 0; c < s->n_chunks; c++, i++) {
+			struct vconn *v = &conns[r->peer][k][c % n_conns];
+
 			bytes[i] = ps_chunk_bytes(v->p, s, c, &len);
 			net_lock();
 			assert_true(
@@ -397,15 +431,18 @@ bool race_verbs_there(void)
 	return true;
 }
 
-#define RACE_VERBS(kind)                                                      \
-	{                                                                     \
-		RACE_SERVICE,                                                 \
-			.answer = verbs_answer, .name = "verbs, grant " kind, \
-			.grant_kind = (kind), .rounds = 1, .stubborn = true,  \
-			.up = verbs_up, .down = verbs_down,                   \
-			.launch = verbs_launch, .land = verbs_land,           \
-			.fill = verbs_fill, .late = verbs_late,               \
+#define RACE_VERBS(kind, what)                                            \
+	{                                                                 \
+		RACE_SERVICE, .answer = verbs_answer,                     \
+			      .name = "verbs, grant " kind what,          \
+			      .grant_kind = (kind), .rounds = 1,          \
+			      .stubborn = true, .up = verbs_up,           \
+			      .down = verbs_down, .launch = verbs_launch, \
+			      .land = verbs_land, .fill = verbs_fill,     \
+			      .late = verbs_late,                         \
 	}
-const struct race_transport race_verbs_mr = RACE_VERBS("mr");
-const struct race_transport race_verbs_window = RACE_VERBS("window");
-const struct race_transport race_verbs_qp = RACE_VERBS("qp");
+const struct race_transport race_verbs_mr = RACE_VERBS("mr", "");
+const struct race_transport race_verbs_paths =
+	RACE_VERBS("mr", " on each device");
+const struct race_transport race_verbs_window = RACE_VERBS("window", "");
+const struct race_transport race_verbs_qp = RACE_VERBS("qp", "");

@@ -4,6 +4,7 @@
 # Claim: a rank that goes on writing by RDMA after it was aborted, by the key it
 # had, changes no byte of the next room that has the memory, whichever kind of
 # grant it was; each such write is refused, and costs nobody else anything.
+# So it is where a room is granted on two devices at once.
 # With the hold taken out every one of these races is lost.
 #
 # Builds tests/claim/race_late_write with KVS_MUTATE in BUILD/mutate, the tree
@@ -33,5 +34,5 @@ if ! cmake -S "$top" -B "$build/mutate" -G Ninja -DKVS_MUTATE=ON \
 	echo "FAIL: the build without the rule"
 	exit 1
 fi
-exec "$here/run" --rxe 1 --time 1740 -- "$here/race_inside.sh" \
+exec "$here/run" --rxe 2 --time 1740 -- "$here/race_inside.sh" \
 	"$build/$name" "$build/mutate/$name"

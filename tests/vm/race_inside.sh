@@ -21,13 +21,13 @@ sums() # OUTPUT
 		     END { print h, n + 0, o + 0, w + 0 }'
 }
 
-# NAME OFF PROGRAM: sets how, races, overlaps, wrong
+# NAME OFF PROGRAM ARGS...: sets out, how, races, overlaps, wrong
 race()
 {
-	local out status
+	local status
 
 	echo "== $1, $(cut -d' ' -f1 /proc/uptime) s"
-	out=$(KVS_MUTATE_OFF=$2 "$3" verbs 2>&1)
+	out=$(KVS_MUTATE_OFF=$2 "$3" verbs "${@:4}" 2>&1)
 	status=$?
 	grep -E '^(RACE|late-write|#) ' <<<"$out"
 	if [ $status -ne 0 ]; then
@@ -44,6 +44,12 @@ if [ "$how" != on ] || [ "$races" -eq 0 ] || [ "$overlaps" -ne 0 ] ||
 	fail "with the hold: $how $races $overlaps $wrong"
 fi
 won=$races
+race "with the hold, on two devices" '' "$1" paths
+if [ "$how" != on ] || [ "$races" -eq 0 ] || [ "$overlaps" -ne 0 ] ||
+	[ "$wrong" -ne 0 ] || ! grep -q '^# 2 connections' <<<"$out"; then
+	fail "on two devices: $how $races $overlaps $wrong"
+fi
+won=$((won + races))
 race "without the hold" R1_HOLD "$2"
 if [ "$how" != off ] || [ "$races" -eq 0 ] || [ "$wrong" -ne "$races" ]; then
 	fail "without the hold: $how $races $overlaps $wrong"
