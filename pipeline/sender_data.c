@@ -216,7 +216,8 @@ static void slot_failed(struct kvs_send_slot *sl, int err, const char *text)
 				   true);
 	}
 	kvs_list_for_each_entry(k, &w->copied, node)
-		kvs_send_room_fail(k->room, err < 0 ? -err : err, why, true);
+		kvs_send_room_fail(k->room, e == EACCES ? ECONNREFUSED : e, why,
+				   true);
 	w->trouble = 0;
 }
 

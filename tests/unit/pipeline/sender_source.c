@@ -55,7 +55,10 @@ static void begin(bool peer_mem, bool dma_buf, bool verbs_dma_buf)
 	const struct fv_spec b = { .name = "b",
 				   .driver = "mlx5_core",
 				   .dma_buf = verbs_dma_buf };
-	struct kvs_device_opts d = { .size = sizeof(d), .backend = "cuda" };
+	/* nothing here is measured */
+	struct kvs_device_opts d = { .size = sizeof(d),
+				     .backend = "cuda",
+				     .copy = { .batch_min = 28672 } };
 	struct fake_cuda_config c;
 	void *p;
 
