@@ -96,6 +96,9 @@ void kvs_store_write_failed(struct kvs_disk_store *s, int err)
 
 void kvs_store_write_worked(struct kvs_disk_store *s)
 {
+	/* One that ends in a pause was begun before it. */
+	if (s->pause_err && kvs_clock_now(s->clock) < s->pause_until)
+		return;
 	s->write_errors = 0;
 	if (!s->pause_err)
 		return;

@@ -126,6 +126,36 @@ static void disk_full(void **state)
 	disk_rig_fini(&g);
 }
 
+/* What was under way when the disk was full ends well, and ends no pause. */
+static void a_pause_lasts(void **state)
+{
+	struct rig_req *q[4];
+	unsigned int i;
+
+	(void)state;
+	disk_rig_init(&g, 1);
+	g.io.latency = KVS_NSEC_PER_MSEC;
+	disk_rig_open(&g);
+	assert_int_equal(disk_rig_put(&g, 0), 0);
+	fake_fail(&g.f, FAKE_WRITE, 1, 0, -ENOSPC);
+	for (i = 0; i < 4; i++) {
+		q[i] = disk_rig_req(&g, 1 + i, 1, 0);
+		assert_int_equal(kvs_disk_store_put(g.store, &q[i]->r), 0);
+	}
+	for (i = 0; i < 4; i++)
+		assert_true(disk_rig_run(&g, q[i], 10000));
+	assert_true(disk_rig_stats(&g).no_space == 1);
+	assert_int_equal(health(), KVS_STORE_NO_SPACE);
+	assert_false(disk_rig_told(&g, "works again"));
+	assert_int_equal(disk_rig_put(&g, 5), -ENOSPC);
+	kvs_vclock_advance(&g.clock, KVS_STORE_RETRY_DEFAULT);
+	assert_int_equal(disk_rig_put(&g, 6), 0);
+	assert_int_equal(health(), KVS_STORE_OK);
+	for (i = 0; i < 4; i++)
+		disk_rig_req_free(q[i]);
+	disk_rig_fini(&g);
+}
+
 /* Blocks come with each write, and the disk ends in the middle of one. */
 static void disk_full_late(void **state)
 {
@@ -396,6 +426,7 @@ int main(void)
 		cmocka_unit_test(all_writes_fail),
 		cmocka_unit_test(disk_full),
 		cmocka_unit_test(disk_full_late),
+		cmocka_unit_test(a_pause_lasts),
 		cmocka_unit_test(direct_is_refused),
 		cmocka_unit_test(transfers_come_short),
 		cmocka_unit_test(reads_fail),
