@@ -70,13 +70,19 @@ static uint64_t kvs_metric_read(const void *base, size_t off, size_t width)
 {
 	uint64_t v64;
 	uint32_t v32;
+	bool truth;
 
-	if (width == sizeof(v32)) {
+	switch (width) {
+	case sizeof(truth):
+		memcpy(&truth, (const char *)base + off, sizeof(truth));
+		return truth;
+	case sizeof(v32):
 		memcpy(&v32, (const char *)base + off, sizeof(v32));
 		return v32;
+	default:
+		memcpy(&v64, (const char *)base + off, sizeof(v64));
+		return v64;
 	}
-	memcpy(&v64, (const char *)base + off, sizeof(v64));
-	return v64;
 }
 
 /* The daemon's own value and all workers', @index members further on. */
@@ -393,7 +399,17 @@ static void kvs_metric_held(FILE *f, const struct kvs_metric *m,
 	}
 }
 
-#define KVS_WIDTH(type, member) sizeof(((struct type *)0)->member)
+/* What kvs_metric_read() can read. */
+#define KVS_WIDTH(type, member)                                             \
+	(sizeof(((struct type *)0)->member) +                               \
+	 0 * sizeof(struct {                                                \
+		 _Static_assert(                                            \
+			 sizeof(((struct type *)0)->member) == 1 ||         \
+				 sizeof(((struct type *)0)->member) == 4 || \
+				 sizeof(((struct type *)0)->member) == 8,   \
+			 "no number of this width");                        \
+		 char unused;                                               \
+	 }))
 /* what a row names as its own array */
 #define KVS_OWN_NONE KVS_METRIC_NONE
 #define KVS_OWN_admits offsetof(struct kvs_snapshot, admits)

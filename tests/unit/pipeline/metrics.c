@@ -526,6 +526,24 @@ static void histogram(void **state)
 	free(s);
 }
 
+/* What is true or false counts the workers it is true of. */
+static void truths(void **state)
+{
+	struct kvs_snapshot *s = fresh();
+	struct page *pg;
+
+	(void)state;
+	s->workers[0].disk.wanted = true;
+	s->workers[0].disk.on = true;
+	s->workers[1].disk.wanted = true;
+	pg = read_page(s);
+	assert_true(value(pg, "kvstage_disk_tiers_wanted") == 2);
+	assert_true(value(pg, "kvstage_disk_tiers_on") == 1);
+	assert_true(value(pg, "kvstage_disk_tiers_degraded") == 0);
+	free_page(pg);
+	free(s);
+}
+
 /* Before the pools exist: the page is whole but for the pools' own series. */
 static void starting(void **state)
 {
@@ -636,6 +654,7 @@ int main(void)
 		cmocka_unit_test(every_enumerator),
 		cmocka_unit_test(each_moves_one),
 		cmocka_unit_test(histogram),
+		cmocka_unit_test(truths),
 		cmocka_unit_test(starting),
 		cmocka_unit_test(random_snapshots),
 		cmocka_unit_test(pool_identity),
