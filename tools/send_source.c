@@ -276,7 +276,7 @@ static void upload_item(const struct kvs_send_source *s, struct upload *u,
 {
 	uint64_t len = s->layout->buffers[b].item_len;
 
-	if (s->device)
+	if (u->run)
 		u->run[u->n++] = (struct kvs_copy_run){
 			.host = (unsigned char *)s->host[b] + where * len,
 			.dev = (unsigned char *)s->buffers[b] + where * len,
