@@ -201,7 +201,10 @@ int kvs_retract_fail(struct kvs_retraction *t, enum kvs_room_cause cause,
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	kvs_log_info("retraction %llu gen %llu: %s in state %s: %s",
+	kvs_log_info("%s %llu gen %llu: %s in state %s: %s",
+		     t->keep	 ? "offload"
+		     : t->prefix ? "recall"
+				 : "retraction",
 		     (unsigned long long)t->id,
 		     (unsigned long long)t->generation, kvs_cause_name[cause],
 		     kvs_retract_state_name[t->state], text);

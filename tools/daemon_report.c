@@ -503,7 +503,9 @@ static void kvs_report_scrub_at(struct kvs_report *r, uint64_t rate)
 	}
 	if (!kvs_service_scrub(r->d->svc, rate, s))
 		kvs_report_fail(r, -ENOENT,
-				"no node keeps anything on disk: hicache.dir");
+				"no node keeps anything on disk: hicache.dir "
+				"is not set, or could not be used (cache, "
+				"status and the log say why)");
 	for (unsigned int w = 0; w < s->n_workers && !r->ret; w++) {
 		d = &s->workers[w].disk;
 		if (!d->on)
