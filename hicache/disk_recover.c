@@ -228,8 +228,10 @@ static void set_aside(struct kvs_disk_store *s, const char *name,
 	kvs_store_tell(s, "%s: %s: not used%s%s", name, kvs_seg_verdict_name[v],
 		       rc ? ", and cannot be set aside: " : ", is now ",
 		       rc ? kvs_err_name(rc) : as);
-	if (!rc)
-		kvs_store_add_aside(s, as, bytes);
+	if (rc)
+		return;
+	kvs_store_forget_aside(s, as);
+	kvs_store_add_aside(s, as, bytes);
 }
 
 static int load_segment(struct kvs_disk_store *s, const char *name, uint64_t id)
@@ -240,12 +242,14 @@ static int load_segment(struct kvs_disk_store *s, const char *name, uint64_t id)
 	uint64_t bytes = 0;
 	int fd, rc = 0;
 
-	if (id >= s->next_id)
-		s->next_id = id + 1;
 	fd = open_plain(s, name, O_RDONLY | O_NONBLOCK);
 	if (fd == -ENOENT)
 		return 0;
 	v = fd < 0 ? KVS_SEG_UNREADABLE : read_head(s, fd, id, &info, &bytes);
+	/* Not by a name alone: one of some other file, with the last number,
+	 * would leave none. */
+	if (v == KVS_SEG_OK && id >= s->next_id)
+		s->next_id = id + 1;
 	if (v == KVS_SEG_OK && !seg) {
 		seg = kvs_seg_new(s, &info);
 		if (!seg)
@@ -274,6 +278,8 @@ struct names {
 	char (*other)[NAME_MAX + 1]; /* unfinished and set aside */
 	size_t nother;
 	size_t other_cap;
+	char odd[NAME_MAX + 1]; /* one that is like a segment's, and is none */
+	size_t nodd;
 };
 
 static int grow(void *array, size_t *cap, size_t n, size_t size)
@@ -294,6 +300,14 @@ static int grow(void *array, size_t *cap, size_t n, size_t size)
 	return 0;
 }
 
+static bool is_odd(const char *name)
+{
+	size_t len = strlen(name);
+
+	return len >= 8 && len <= NAME_MAX && !strncmp(name, "seg-", 4) &&
+	       !strcmp(name + len - 4, ".kvs");
+}
+
 static int collect(void *arg, const char *name)
 {
 	struct names *v = arg;
@@ -306,6 +320,8 @@ static int collect(void *arg, const char *name)
 			v->id[v->n++] = id;
 		return rc;
 	}
+	if (is_odd(name) && !v->nodd++)
+		memcpy(v->odd, name, strlen(name) + 1);
 	if (v->s->o.read_only ||
 	    (strncmp(name, "aside-", 6) && strncmp(name, "new-", 4)) ||
 	    strlen(name) > NAME_MAX)
@@ -356,6 +372,17 @@ static int scan(struct kvs_disk_store *s)
 		qsort(v.id, v.n, sizeof(*v.id), by_number);
 	for (i = 0; !rc && i < v.n; i++)
 		rc = load_segment(s, kvs_seg_name(v.id[i], name), v.id[i]);
+	if (v.nodd && !s->o.read_only)
+		kvs_store_tell(s,
+			       "%s%s (%zu in all): no name that a segment has: "
+			       "left alone",
+			       v.odd, v.nodd > 1 ? " and others" : "", v.nodd);
+	if (s->next_id >= KVS_SEG_ID_MAX && !s->o.read_only)
+		kvs_store_tell(
+			s,
+			"%s has the last number there is: no segment can "
+			"be made until it is removed",
+			kvs_seg_name(s->next_id - 1, name));
 	free(v.id);
 	free(v.other);
 	return rc;

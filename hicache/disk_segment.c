@@ -399,6 +399,32 @@ static int make_room(struct kvs_disk_store *s, uint64_t bytes)
 	return 0;
 }
 
+/* The next number whose name nobody has: what cannot be set aside has its
+ * name still, and renaming would replace it. */
+static int next_number(struct kvs_disk_store *s, uint64_t *ret_id)
+{
+	char name[KVS_SEG_NAME_LEN], path[KVS_STORE_PATH_MAX];
+	int fd;
+
+	for (; s->next_id < KVS_SEG_ID_MAX; s->next_id++) {
+		kvs_store_path(s, kvs_seg_name(s->next_id, name), path);
+		do {
+			fd = s->fs->ops->open(s->fs, path,
+					      O_RDONLY | O_NONBLOCK, 0);
+		} while ((fd == -EMFILE || fd == -ENFILE) && close_idle(s));
+		if (fd == -ENOENT) {
+			*ret_id = s->next_id++;
+			return 0;
+		}
+		if (fd >= 0)
+			s->fs->ops->close(s->fs, fd);
+		else if (fd != -EACCES && fd != -EPERM && fd != -ELOOP &&
+			 fd != -ENXIO)
+			return fd;
+	}
+	return -ENOSPC;
+}
+
 static int make_segment(struct kvs_disk_store *s,
 			const struct kvs_fingerprint *layout,
 			uint32_t page_bytes, struct kvs_seg **ret_seg)
@@ -417,11 +443,10 @@ static int make_segment(struct kvs_disk_store *s,
 	rc = kvs_seg_plan(page_bytes, want, &info);
 	if (!rc)
 		rc = make_room(s, info.file_bytes);
-	if (!rc && s->next_id >= KVS_SEG_ID_MAX)
-		rc = -ENOSPC;
+	if (!rc)
+		rc = next_number(s, &info.id);
 	if (rc)
 		return rc;
-	info.id = s->next_id++;
 	rc = make_file(s, &info, &fd);
 	if (rc)
 		return rc;
@@ -503,6 +528,20 @@ int kvs_store_reclaim_one(struct kvs_disk_store *s)
 	if (!oldest)
 		return -ENOENT;
 	return kvs_seg_remove(oldest, KVS_GONE_RECLAIMED);
+}
+
+void kvs_store_forget_aside(struct kvs_disk_store *s, const char *name)
+{
+	struct kvs_aside *a, *tmp;
+
+	kvs_list_for_each_entry_safe(a, tmp, &s->aside, node) {
+		if (strcmp(a->name, name) != 0)
+			continue;
+		kvs_list_del(&a->node);
+		s->stats.aside -= a->bytes;
+		s->stats.used -= a->bytes;
+		free(a);
+	}
 }
 
 void kvs_store_add_aside(struct kvs_disk_store *s, const char *name,

@@ -192,6 +192,8 @@ int kvs_store_reclaim_one(struct kvs_disk_store *s);
 /* Remember a file that is set aside. */
 void kvs_store_add_aside(struct kvs_disk_store *s, const char *name,
 			 uint64_t bytes);
+/* Another file took its place. */
+void kvs_store_forget_aside(struct kvs_disk_store *s, const char *name);
 /* "DIR/NAME"; @buf has KVS_STORE_PATH_MAX bytes. */
 const char *kvs_store_path(const struct kvs_disk_store *s, const char *name,
 			   char *buf);

@@ -389,6 +389,44 @@ static void foreign_files(void **state)
 	disk_rig_fini(&g);
 }
 
+/* A name is not believed: the last number in one leaves the others to make
+ * segments of, and what cannot be moved away is not replaced. */
+static void numbers_in_names(void **state)
+{
+	static const uint8_t junk[] = "0123456789";
+	char name[KVS_SEG_NAME_LEN];
+
+	(void)state;
+	up(3);
+	disk_rig_close(&g);
+	fake_make(&g.f, "seg-000000ffffffffff.kvs", junk, sizeof(junk));
+	fake_make(&g.f, "seg-0000010000000000.kvs", junk, sizeof(junk));
+	fake_make(&g.f, "seg-one.kvs", junk, sizeof(junk));
+	disk_rig_open(&g);
+	for (uint32_t n = 3; n < 100; n++)
+		assert_int_equal(disk_rig_put(&g, n), 0);
+	served(0, 100);
+	assert_int_equal(disk_rig_stats(&g).segments, 4);
+	assert_int_equal(fake_count(&g.f, "aside-"), 1);
+	assert_true(disk_rig_told(&g, "(2 in all): no name that a segment"));
+	assert_non_null(fake_find(&g.f, "seg-0000010000000000.kvs"));
+	assert_non_null(fake_find(&g.f, "seg-one.kvs"));
+	disk_rig_close(&g);
+	/* the next numbers are taken, and stay so */
+	fake_make(&g.f, kvs_seg_name(5, name), junk, sizeof(junk));
+	fake_make(&g.f, kvs_seg_name(6, name), junk, sizeof(junk));
+	fake_fail(&g.f, FAKE_RENAME, 1, 1, -EACCES);
+	disk_rig_open(&g);
+	assert_true(disk_rig_told(&g, "cannot be set aside"));
+	for (uint32_t n = 100; n < 150; n++)
+		assert_int_equal(disk_rig_put(&g, n), 0);
+	served(0, 150);
+	assert_int_equal(segment(5)->size, sizeof(junk));
+	assert_int_equal(segment(6)->size, sizeof(junk));
+	assert_true(segment(7)->size > sizeof(junk));
+	disk_rig_fini(&g);
+}
+
 /* Every call of a start may fail once: it opens, or says why not. */
 static void calls_fail_at_open(void **state)
 {
@@ -434,6 +472,7 @@ int main(void)
 		cmocka_unit_test(scrub_finds_them),
 		cmocka_unit_test(damaged_files),
 		cmocka_unit_test(foreign_files),
+		cmocka_unit_test(numbers_in_names),
 		cmocka_unit_test(calls_fail_at_open),
 	};
 
