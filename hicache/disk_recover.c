@@ -453,9 +453,26 @@ static void remove_empty(struct kvs_disk_store *s)
 	}
 }
 
+/* Every segment there is now another directory's. */
+static void new_identity(struct kvs_disk_store *s, int why)
+{
+	unsigned long long n = s->stats.set_aside[KVS_SEG_FOREIGN];
+
+	if (why == -ENOENT && !n) /* a new directory */
+		return;
+	kvs_store_tell(s,
+		       "instance: %s (%s): a new identity was written, and "
+		       "segments made under the old one are foreign: %llu set "
+		       "aside",
+		       why == -ENOENT	? "missing"
+		       : why == -EINVAL ? "damaged"
+					: "unreadable",
+		       kvs_err_name(why), n);
+}
+
 static int recover_owner(struct kvs_disk_store *s, char *err, size_t errlen)
 {
-	int rc = s->fs->ops->mkdir(s->fs, s->dir);
+	int rc = s->fs->ops->mkdir(s->fs, s->dir), had;
 
 	if (rc == -EEXIST)
 		rc = 0;
@@ -465,12 +482,15 @@ static int recover_owner(struct kvs_disk_store *s, char *err, size_t errlen)
 		snprintf(err, errlen, "%s: another process writes it", s->dir);
 	if (rc)
 		return rc;
-	if (read_instance(s))
+	had = read_instance(s);
+	if (had)
 		rc = write_instance(s);
 	if (!rc)
 		rc = scan(s);
 	if (rc)
 		return rc;
+	if (had)
+		new_identity(s, had);
 	adopt_all(s);
 	remove_empty(s);
 	return 0;

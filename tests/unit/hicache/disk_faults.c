@@ -389,6 +389,37 @@ static void foreign_files(void **state)
 	disk_rig_fini(&g);
 }
 
+/* Without its identity a directory is another one, which is said. */
+static void identity_is_lost(void **state)
+{
+	struct fake_file *v;
+
+	(void)state;
+	up(40);
+	/* not of a new directory */
+	assert_false(disk_rig_told(&g, "identity"));
+	disk_rig_close(&g);
+	v = fake_find(&g.f, "instance");
+	assert_non_null(v);
+	v->now[7] = 'x';
+	disk_rig_open(&g);
+	assert_int_equal(g.found, 0);
+	assert_true(disk_rig_told(&g, "instance: damaged (EINVAL): a new"));
+	assert_true(disk_rig_told(&g, "are foreign: 2 set aside"));
+	assert_int_equal(disk_rig_put(&g, 1), 0);
+	disk_rig_close(&g);
+	g.lines = 0;
+	memset(g.line, 0, sizeof(g.line));
+	disk_rig_open(&g);
+	assert_int_equal(g.found, 1);
+	assert_false(disk_rig_told(&g, "identity"));
+	disk_rig_close(&g);
+	assert_int_equal(g.f.fs.ops->unlink(&g.f.fs, "instance"), 0);
+	disk_rig_open(&g);
+	assert_true(disk_rig_told(&g, "instance: missing (ENOENT): a new"));
+	disk_rig_fini(&g);
+}
+
 /* A name is not believed: the last number in one leaves the others to make
  * segments of, and what cannot be moved away is not replaced. */
 static void numbers_in_names(void **state)
@@ -472,6 +503,7 @@ int main(void)
 		cmocka_unit_test(scrub_finds_them),
 		cmocka_unit_test(damaged_files),
 		cmocka_unit_test(foreign_files),
+		cmocka_unit_test(identity_is_lost),
 		cmocka_unit_test(numbers_in_names),
 		cmocka_unit_test(calls_fail_at_open),
 	};
