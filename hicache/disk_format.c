@@ -116,11 +116,12 @@ enum kvs_seg_verdict kvs_seg_head_read(const void *bytes, size_t len,
 		return KVS_SEG_EMPTY;
 	if (len > file_bytes)
 		len = (size_t)file_bytes;
+	if (memcmp(bytes, seg_magic,
+		   len < sizeof(seg_magic) ? len : sizeof(seg_magic)) != 0)
+		return KVS_SEG_MAGIC;
 	if (len < sizeof(h))
 		return KVS_SEG_SHORT;
 	memcpy(&h, bytes, sizeof(h));
-	if (memcmp(h.magic, seg_magic, sizeof(seg_magic)) != 0)
-		return KVS_SEG_MAGIC;
 	if (kvs_get32(h.order) == SEG_ORDER_SWAPPED)
 		return KVS_SEG_ORDER;
 	/* What follows may lie elsewhere there, its checksum too. */

@@ -30,6 +30,7 @@
 #define TABLE_READ (1u << 20) /* bytes of a table at a time */
 #define NAMES_MAX (1u << 22) /* files in the directory */
 #define LOCK_POLL (10 * KVS_NSEC_PER_MSEC)
+#define RATE_FROM (64ULL << 20) /* bytes of pages: less says nothing of more */
 #define INSTANCE_TEXT 33u /* hex digits and a newline */
 
 /* ---- whose directory it is ---- */
@@ -496,11 +497,27 @@ static int recover_owner(struct kvs_disk_store *s, char *err, size_t errlen)
 	return 0;
 }
 
+static void tell_recovered(struct kvs_disk_store *s)
+{
+	uint64_t bytes = s->stats.recovered_bytes, ns = s->stats.recovery_ns;
+	char size[KVS_UNITS_BUF], took[KVS_UNITS_BUF], per[KVS_UNITS_BUF];
+	double gib = (double)bytes / (double)(1ULL << 30);
+	bool rate = bytes >= RATE_FROM;
+
+	kvs_store_tell(s, "%llu pages, %s, in %llu segments: read in %s%s%s%s",
+		       (unsigned long long)s->stats.recovered_pages,
+		       kvs_format_size(bytes, size),
+		       (unsigned long long)s->stats.segments,
+		       kvs_format_duration(ns, took), rate ? ", " : "",
+		       rate ? kvs_format_duration((uint64_t)((double)ns / gib),
+						  per)
+			    : "",
+		       rate ? " a GiB" : "");
+}
+
 int kvs_store_recover(struct kvs_disk_store *s, char *err, size_t errlen)
 {
-	uint64_t start = kvs_clock_now(&kvs_clock_real), ns;
-	char size[KVS_UNITS_BUF], took[KVS_UNITS_BUF], per[KVS_UNITS_BUF];
-	double gib;
+	uint64_t start = kvs_clock_now(&kvs_clock_real);
 	int rc;
 
 	if (s->o.read_only) {
@@ -512,19 +529,9 @@ int kvs_store_recover(struct kvs_disk_store *s, char *err, size_t errlen)
 	}
 	if (rc)
 		return rc;
-	ns = kvs_clock_now(&kvs_clock_real) - start;
-	s->stats.recovery_ns = ns;
-	gib = (double)s->stats.recovered_bytes / (double)(1ULL << 30);
+	s->stats.recovery_ns = kvs_clock_now(&kvs_clock_real) - start;
 	if (s->stats.recovered_pages)
-		kvs_store_tell(s,
-			       "%llu pages, %s, in %llu segments: read in %s, "
-			       "%s a GiB",
-			       (unsigned long long)s->stats.recovered_pages,
-			       kvs_format_size(s->stats.recovered_bytes, size),
-			       (unsigned long long)s->stats.segments,
-			       kvs_format_duration(ns, took),
-			       kvs_format_duration((uint64_t)((double)ns / gib),
-						   per));
+		tell_recovered(s);
 	return 0;
 }
 

@@ -87,9 +87,14 @@ static void each_verdict(void **state)
 			 KVS_SEG_SHORT);
 	assert_int_equal(kvs_seg_head_read(block, 4096, size + 1, &back),
 			 KVS_SEG_LONG);
+	assert_int_equal(kvs_seg_head_read(block, 5, 5, &back), KVS_SEG_SHORT);
 	block[3] ^= 1;
 	assert_int_equal(kvs_seg_head_read(block, 4096, size, &back),
 			 KVS_SEG_MAGIC);
+	/* some other file is one of whatever length */
+	assert_int_equal(kvs_seg_head_read(block, 127, size, &back),
+			 KVS_SEG_MAGIC);
+	assert_int_equal(kvs_seg_head_read(block, 5, 5, &back), KVS_SEG_MAGIC);
 	block[3] ^= 1;
 	block[8]++;
 	assert_int_equal(kvs_seg_head_read(block, 4096, size, &back),

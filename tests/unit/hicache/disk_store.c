@@ -46,6 +46,30 @@ static void put_get_restart(void **state)
 	disk_rig_fini(&g);
 }
 
+/* How long a GiB takes is said where it is not a guess. */
+static void rate_of_a_start(void **state)
+{
+	uint32_t n;
+
+	(void)state;
+	disk_rig_init(&g, 1);
+	g.page_bytes = 2 << 20;
+	g.o.segment_bytes = 80 << 20;
+	disk_rig_open(&g);
+	assert_int_equal(disk_rig_put(&g, 0), 0);
+	disk_rig_close(&g);
+	disk_rig_open(&g);
+	assert_true(disk_rig_told(&g, "1 pages, 2.0 MiB, in 1 segments: read"));
+	assert_false(disk_rig_told(&g, "a GiB"));
+	for (n = 1; n < 32; n++)
+		assert_int_equal(disk_rig_put(&g, n), 0);
+	disk_rig_close(&g);
+	disk_rig_open(&g);
+	assert_true(disk_rig_told(&g, "32 pages, 64.0 MiB, in 1 segments"));
+	assert_true(disk_rig_told(&g, "a GiB"));
+	disk_rig_fini(&g);
+}
+
 static void any_memory(void **state)
 {
 	static const uint32_t sizes[] = { 1, 511, 512, 528 * 64, 4096, 4097 };
@@ -322,6 +346,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(put_get_restart),
+		cmocka_unit_test(rate_of_a_start),
 		cmocka_unit_test(any_memory),
 		cmocka_unit_test(what_is_refused),
 		cmocka_unit_test(queue_is_bounded),
