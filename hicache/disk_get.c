@@ -147,6 +147,20 @@ void kvs_store_pump_gets(struct kvs_disk_store *s)
 	}
 }
 
+/* Of one who reads: the owner has removed the file. All that was in it is told
+ * of then. */
+static bool vanished(struct kvs_seg *seg)
+{
+	int rc;
+
+	kvs_seg_get(seg);
+	rc = kvs_seg_open_file(seg);
+	if (rc == -ENOENT || rc == -ESTALE)
+		(void)kvs_seg_remove(seg, KVS_GONE_VANISHED);
+	kvs_seg_unref(seg);
+	return rc == -ENOENT || rc == -ESTALE;
+}
+
 int kvs_disk_store_get(struct kvs_disk_store *s, struct kvs_disk_req *r)
 {
 	struct kvs_seg *seg;
@@ -161,6 +175,8 @@ int kvs_disk_store_get(struct kvs_disk_store *s, struct kvs_disk_req *r)
 		return -ENOENT;
 	if (r->len != seg->info.page_bytes || !kvs_store_sane(r))
 		return -EINVAL;
+	if (s->o.read_only && vanished(seg))
+		return -ENOENT;
 	rc = kvs_store_join(r);
 	if (rc)
 		return rc;

@@ -537,6 +537,7 @@ int kvs_store_recover(struct kvs_disk_store *s, char *err, size_t errlen)
 
 int kvs_disk_store_refresh(struct kvs_disk_store *s)
 {
+	const struct kvs_seg_instance was = s->instance;
 	struct kvs_seg *seg, *tmp;
 	int rc;
 
@@ -545,12 +546,16 @@ int kvs_disk_store_refresh(struct kvs_disk_store *s)
 		return -EINVAL;
 	kvs_list_for_each_entry(seg, &s->segs, node)
 		seg->seen = false;
-	rc = scan(s);
-	if (rc)
-		return rc;
+	rc = read_instance(s);
+	if (!rc && memcmp(&was, &s->instance, sizeof(was)) != 0)
+		rc = -ESTALE;
+	s->instance = was;
+	if (!rc)
+		rc = scan(s);
+	/* what cannot be looked at is not there */
 	kvs_list_for_each_entry_safe(seg, tmp, &s->segs, node) {
 		if (!seg->seen)
 			(void)kvs_seg_remove(seg, KVS_GONE_VANISHED);
 	}
-	return 0;
+	return rc;
 }

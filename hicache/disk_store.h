@@ -262,8 +262,9 @@ int kvs_disk_store_put(struct kvs_disk_store *s, struct kvs_disk_req *r);
  * ->done: 0, and the bytes are those that were put; -EBADMSG they do not match
  * and the page is gone; -ENODATA its file was cut off and the page is gone;
  * -EIO and others of the read. What is in memory is of no use then.
- * Return: 0; -ENOENT no such page there; -EINVAL @len is another; -ESHUTDOWN
- * the drain is armed. Nothing was started then.
+ * Return: 0; -ENOENT no such page there, or opened to read and its file went;
+ * -EINVAL @len is another; -ESHUTDOWN the drain is armed. Nothing was started
+ * then.
  */
 int kvs_disk_store_get(struct kvs_disk_store *s, struct kvs_disk_req *r);
 
@@ -293,8 +294,10 @@ int kvs_disk_store_reclaim(struct kvs_disk_store *s);
 /**
  * kvs_disk_store_refresh() - of one opened to read: what is new
  *
- * ->found for pages that came, ->gone for those whose file went.
- * Return: 0; -EINVAL not opened to read; -errno of reading the directory.
+ * ->found for pages that came, ->gone for those whose file went, or could not
+ * be looked at.
+ * Return: 0; -EINVAL not opened to read; -ESTALE the directory is another one
+ * by now; -ENOMEM; -errno of reading the directory.
  */
 int kvs_disk_store_refresh(struct kvs_disk_store *s);
 

@@ -69,6 +69,10 @@ static void cache_victim(void *arg, const struct kvs_victim *v)
 	struct kvs_worker *w = arg;
 	struct kvs_cached *c;
 
+	if (v->tier == KVS_TIER_SHARED) {
+		kvs_cache_shared_victim(w, v);
+		return;
+	}
 	if (v->tier != KVS_TIER_HOST) {
 		kvs_cache_disk_victim(w, v);
 		return;
@@ -766,6 +770,7 @@ int kvs_cache_open(struct kvs_worker *w)
 				? w->set->hicache_low
 				: w->set->hicache_high),
 	};
+	kvs_cache_shared_limits(w, &o);
 	return kvs_index_create(&o, &w->cache.ix);
 }
 
@@ -814,6 +819,7 @@ void kvs_cache_fini(struct kvs_worker *w)
 	struct kvs_cached *c;
 
 	kvs_cache_disk_close(w);
+	kvs_cache_shared_close(w);
 	while (!kvs_list_empty(&w->cache.units)) {
 		c = kvs_list_first(&w->cache.units, struct kvs_cached, node);
 		/* what the disk never gave back is abandoned */

@@ -50,6 +50,7 @@
 #include "pinned/pool.h"
 #include "pipeline/attach_msg.h"
 #include "pipeline/cache_disk.h"
+#include "pipeline/cache_shared.h"
 #include "pipeline/stats.h"
 
 struct kvs_layout;
@@ -137,6 +138,7 @@ struct kvs_cache {
 	struct kvs_list awaits; /* prefixes */
 	struct kvs_cache_sum sum; /* of the first of sums */
 	struct kvs_cache_disk disk;
+	struct kvs_cache_shared shared;
 	struct kvs_cache_stats stats;
 };
 

@@ -34,6 +34,8 @@ void kvs_cache_recall_forget(struct kvs_cached *c)
 /* Of @c the last read has ended. */
 static void recall_over(struct kvs_cached *c)
 {
+	struct kvs_worker *w = c->w;
+
 	if (c->err) {
 		kvs_cached_lost(c, c->err);
 		return;
@@ -41,21 +43,26 @@ static void recall_over(struct kvs_cached *c)
 	kvs_extents_set_state(&c->ext, KVS_EXTENT_STAGED);
 	kvs_extents_set_state(&c->ext, KVS_EXTENT_CACHED);
 	kvs_cached_filled(c);
+	/* what another node has is kept here as well */
+	if (w->cache.shared.disk)
+		kvs_cache_disk_offer(w);
 }
 
 static void get_done(struct kvs_disk_req *r, int result)
 {
 	struct cache_get *g = kvs_container_of(r, struct cache_get, r);
+	struct kvs_cache_shared_stats *sh = &g->w->cache.shared.stats;
 	struct kvs_cache_disk_stats *st = &g->w->cache.disk.stats;
+	bool shared = g->tier == KVS_TIER_SHARED;
 	struct kvs_cached *c = g->c;
 
 	if (result) {
-		st->recall_failed++;
+		++*(shared ? &sh->recall_failed : &st->recall_failed);
 		/* whoever asks again has it received */
 		(void)kvs_index_forget(g->w->cache.ix, g->tier, &r->key);
 	} else {
-		st->recalled++;
-		st->recalled_bytes += r->len;
+		++*(shared ? &sh->recalled : &st->recalled);
+		*(shared ? &sh->recalled_bytes : &st->recalled_bytes) += r->len;
 	}
 	kvs_list_del(&g->node);
 	/* the party has left, and with it may have gone its unit */
@@ -73,9 +80,12 @@ static int get_start(struct kvs_cached *c, uint32_t block,
 		     const struct kvs_key *key, const struct kvs_found *f)
 {
 	struct kvs_cache_disk *d = &c->w->cache.disk;
+	struct kvs_disk_store *store = d->store;
 	struct cache_get *g;
 	int ret;
 
+	if (f->tier == KVS_TIER_SHARED)
+		store = kvs_cache_shared_store(c->w, f);
 	g = calloc(1, sizeof(*g) + c->n_runs * sizeof(g->iov[0]));
 	if (!g)
 		return -ENOMEM;
@@ -94,7 +104,7 @@ static int get_start(struct kvs_cached *c, uint32_t block,
 		.id = ++d->next_id,
 		.done = get_done,
 	};
-	ret = d->store ? kvs_disk_store_get(d->store, &g->r) : -ENOENT;
+	ret = store ? kvs_disk_store_get(store, &g->r) : -ENOENT;
 	if (ret) {
 		free(g);
 		return ret;

@@ -329,12 +329,15 @@ static void node_teardown(struct kvs_node *n)
 		;
 	kvs_watch_remove(n->disk);
 	n->disk = NULL;
+	kvs_watch_remove(n->shared);
+	n->shared = NULL;
 	kvs_transport_destroy(n->transport);
 	n->transport = NULL;
 	(void)kvs_node_grants_pending(n);
 	kvs_worker_abandon(n->worker);
 	/* here, as the kernel lets no other thread reap its transfers */
 	kvs_cache_disk_close(n->worker);
+	kvs_cache_shared_close(n->worker);
 }
 
 void kvs_node_turn(struct kvs_node *n, uint64_t wait)
@@ -506,6 +509,12 @@ static void node_disk(struct kvs_node *n)
 					   node_disk_ready, n, &n->disk))
 		kvs_cache_disk_off(n->worker,
 				   "its descriptor cannot be watched");
+	kvs_cache_shared_open(n->worker);
+	fd = kvs_cache_shared_fd(n->worker);
+	if (fd >= 0 && kvs_transport_watch(n->transport, fd, POLLIN,
+					   node_disk_ready, n, &n->shared))
+		kvs_cache_shared_off(n->worker,
+				     "its descriptor cannot be watched");
 }
 
 int kvs_node_start(struct kvs_node *n, const struct kvs_settings *s,

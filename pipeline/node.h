@@ -66,6 +66,7 @@ struct kvs_node {
 	struct kvs_registrar_ops registrar; /* of the next */
 	struct kvs_reglist *registered; /* the pool, with the transport */
 	struct kvs_watch *disk; /* of the cache's disk tier, or NULL */
+	struct kvs_watch *shared; /* of its shared tier, or NULL */
 	bool tearing; /* sessions are, see kvs_node_torn_down() */
 
 	pthread_t thread;

@@ -257,6 +257,29 @@ struct kvs_cache_disk_stats {
 	uint64_t scrub_rounds;
 };
 
+/* What one worker reads of other nodes' directories; counters only grow. */
+struct kvs_cache_shared_stats {
+	bool wanted; /* hicache.shared_dir is set */
+	bool on; /* it was there when it was looked at last */
+	bool degraded; /* wanted and not on, or one in it cannot be read */
+	const char *health; /* "ok", "empty", "unreadable", "off", "none" */
+	char why[256]; /* it is not "ok" */
+	const char *engine; /* NULL: off */
+	/* now */
+	uint64_t nodes; /* directories that are read */
+	uint64_t blocks; /* known */
+	uint64_t bytes; /* of blocks in these directories */
+	/* counters */
+	uint64_t looks; /* that were finished */
+	uint64_t found; /* blocks */
+	uint64_t vanished; /* blocks whose file or directory went */
+	uint64_t forgotten; /* blocks, over hicache.shared_blocks */
+	uint64_t recalled; /* blocks */
+	uint64_t recalled_bytes;
+	uint64_t recall_failed; /* blocks */
+	uint64_t damaged; /* blocks that did not match, or were cut off */
+};
+
 struct kvs_pool_snapshot {
 	const char *name;
 	int node;
@@ -276,6 +299,7 @@ struct kvs_worker_snapshot {
 	uint64_t retract_reserve_bytes; /* kept for them */
 	struct kvs_cache_stats cache;
 	struct kvs_cache_disk_stats disk;
+	struct kvs_cache_shared_stats shared;
 	uint32_t rooms_held;
 	uint64_t held_bytes[KVS_CAUSE_MAX];
 	uint32_t data_connections;

@@ -770,6 +770,7 @@ void kvs_worker_turn(struct kvs_worker *w)
 
 	/* what the disk has done counts before what is late (R14) */
 	kvs_cache_disk_turn(w);
+	kvs_cache_shared_turn(w);
 	kvs_timerq_run(&w->timers, kvs_clock_now(w->clock));
 	kvs_cache_turn(w);
 	/* Serving the queue can fail a room, which releases again. */
@@ -795,9 +796,12 @@ uint64_t kvs_worker_next(const struct kvs_worker *w)
 {
 	uint64_t next = kvs_timerq_next(&w->timers);
 	uint64_t disk = kvs_cache_disk_due(w);
+	uint64_t shared = kvs_cache_shared_due(w);
 
 	if (kvs_retracts_busy(w) || kvs_cache_busy(w))
 		return 0;
+	if (shared < disk)
+		disk = shared;
 	return disk < next ? disk : next;
 }
 

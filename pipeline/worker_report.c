@@ -26,6 +26,7 @@ void kvs_worker_snapshot(const struct kvs_worker *w,
 	kvs_retracts_snapshot(w, ret);
 	kvs_cache_stats(w, &ret->cache);
 	kvs_cache_disk_stats(w, &ret->disk);
+	kvs_cache_shared_stats(w, &ret->shared);
 	ret->n_pools = 1;
 	ret->pools[0].name = kvs_pool_name(w->pool);
 	ret->pools[0].node = kvs_pool_node(w->pool);

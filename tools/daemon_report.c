@@ -426,6 +426,36 @@ static void kvs_report_cache_disk(struct kvs_report *r,
 			  "read_errors", kvs_json_u64(d->read_errors)));
 }
 
+static void kvs_report_cache_shared(struct kvs_report *r,
+				    const struct kvs_worker_snapshot *w)
+{
+	const struct kvs_cache_shared_stats *d = &w->shared;
+
+	kvs_report_line(
+		r,
+		json_pack(
+			"{s:i, s:s, s:s, s:s, s:s, s:o, s:i, s:o, s:o, s:o, "
+			"s:f, s:o, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o, "
+			"s:o}",
+			"node", w->pools[0].node, "tier", "shared", "health",
+			d->health, "why", d->why, "engine",
+			d->engine ? d->engine : "", "bytes",
+			kvs_json_u64(d->bytes), "pinned_bytes", 0, "blocks",
+			kvs_json_u64(d->blocks), "asked_blocks",
+			kvs_json_u64(w->cache.asked), "hit_blocks",
+			kvs_json_u64(d->recalled), "hit_ratio",
+			w->cache.asked
+				? (double)d->recalled / (double)w->cache.asked
+				: 0.0,
+			"hit_bytes", kvs_json_u64(d->recalled_bytes),
+			"kept_bytes", 0, "evicted_bytes", 0, "duplicate_blocks",
+			0, "bad_blocks", kvs_json_u64(d->damaged), "nodes",
+			kvs_json_u64(d->nodes), "looks", kvs_json_u64(d->looks),
+			"found_blocks", kvs_json_u64(d->found),
+			"vanished_blocks", kvs_json_u64(d->vanished),
+			"failed_blocks", kvs_json_u64(d->recall_failed)));
+}
+
 static void kvs_report_cache(struct kvs_report *r)
 {
 	const struct kvs_cache_stats *c;
@@ -464,6 +494,8 @@ static void kvs_report_cache(struct kvs_report *r)
 				"bad_blocks", kvs_json_u64(c->bad)));
 		if (s->workers[w].disk.wanted)
 			kvs_report_cache_disk(r, &s->workers[w]);
+		if (s->workers[w].shared.wanted)
+			kvs_report_cache_shared(r, &s->workers[w]);
 	}
 	free(s);
 }

@@ -362,7 +362,9 @@ static const char *text_of(json_t *all, size_t i, const char *key)
 static void disk(void **state)
 {
 	const char *const extra[] = { "--hicache-dir=cache", NULL };
-	const char *const off[] = { "--hicache-dir=/nonexistent/cache", NULL };
+	const char *const off[] = { "--hicache-dir=/nonexistent/cache",
+				    "--hicache-shared-dir=/nonexistent/all",
+				    NULL };
 	json_t *all, *o;
 
 	(void)state;
@@ -407,6 +409,9 @@ static void disk(void **state)
 	all = ask("cache");
 	assert_string_equal(text_of(all, 1, "health"), "off");
 	kvs_rig_assert_has(text_of(all, 1, "why"), "No such file");
+	assert_string_equal(text_of(all, 2, "tier"), "shared");
+	assert_string_equal(text_of(all, 2, "health"), "unreadable");
+	kvs_rig_assert_has(text_of(all, 2, "why"), "No such file");
 	json_decref(all);
 	all = ask("status");
 	assert_string_equal(text_of(all, 0, "state"), "running");

@@ -16,6 +16,10 @@
  * And of a disk tier, with threads and with io_uring: a daemon that was killed
  * in the middle of its work has its prefixes served from disk by the next one,
  * byte for byte, and those that it was writing either so or not at all.
+ *
+ * And of a shared directory: what one daemon writes there, another one with a
+ * pool of its own serves byte for byte, while the first goes on writing and
+ * after it was killed; of what was being written either so or not at all.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -84,6 +88,7 @@ static void device(const struct kvs_soft_plan *plan)
 
 static const char *disk_dir; /* NULL: no disk tier */
 static const char *disk_engine;
+static const char *shared_dir; /* NULL: no shared tier */
 
 static void start(const char *pool, const struct kvs_soft_plan *plan)
 {
@@ -92,6 +97,10 @@ static void start(const char *pool, const struct kvs_soft_plan *plan)
 		rig_set(g, "hicache.dir", disk_dir);
 		rig_set(g, "hicache.engine", disk_engine);
 		rig_set(g, "hicache.segment", "1M");
+	}
+	if (shared_dir) {
+		rig_set(g, "hicache.shared_dir", shared_dir);
+		rig_set(g, "hicache.shared_refresh", "50ms");
 	}
 	rig_set(g, "extent.tokens", "64"); /* 4 pages */
 	rig_set(g, "admission.health_reserve", "0");
@@ -691,6 +700,47 @@ static void test_killed_uring(void **state)
 	killed("uring");
 }
 
+static void test_shared(void **state)
+{
+	char top[] = "/tmp/kvs-regress-shared-XXXXXX", its[sizeof(g->dir)];
+	char dir[sizeof(top) + 8];
+	const char *args[] = { "disk", dir, "plain", rig_engine(), NULL };
+	uint64_t looks;
+	pid_t pid;
+	int fd;
+
+	(void)state;
+	assert_non_null(mkdtemp(top));
+	snprintf(dir, sizeof(dir), "%s/a", top);
+	pid = rig_spawn(args, &fd);
+	assert_int_equal(read(fd, its, sizeof(its)), sizeof(its));
+
+	kvs_rng_init(&rng, 9);
+	shared_dir = top;
+	start("8M", NULL);
+	for (int i = 0; i < 2; i++)
+		rig_child_said(fd);
+	/* it goes on writing */
+	settled(1, KEPT);
+	assert_int_equal(turn(1, KEPT + 5), KEPT);
+	rig_refresh(g);
+	assert_int_equal(g->snap->workers[0].shared.recalled, KEPT);
+	assert_int_equal(g->snap->workers[0].disk.recalled, 0);
+	rig_kill(pid, &fd);
+	rig_refresh(g);
+	looks = g->snap->workers[0].shared.looks;
+	rig_wait(g, g->snap->workers[0].shared.looks >= looks + 2);
+	for (uint32_t i = 0; i < OTHERS; i++)
+		turn(2 + i, OTHER + 1);
+	rig_refresh(g);
+	assert_int_equal(g->snap->workers[0].shared.recall_failed, 0);
+	assert_string_equal(g->snap->workers[0].shared.health, "ok");
+	stop();
+	shared_dir = NULL;
+	remove_dir(its);
+	remove_dir(top);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -700,6 +750,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_ranks_decide_alike),
 		cmocka_unit_test(test_killed_plain),
 		cmocka_unit_test(test_killed_uring),
+		cmocka_unit_test(test_shared),
 	};
 
 	if (argc > 1 && !strcmp(argv[1], "disk"))
