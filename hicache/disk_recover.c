@@ -134,6 +134,11 @@ static void take_entry(struct kvs_seg *seg, uint32_t i, const uint8_t *entry)
 
 	if (rc == -ENOENT || slot->state != KVS_SLOT_FREE)
 		return;
+	if (rc && s->o.read_only) {
+		/* it may be half written: looked at again next time */
+		s->stats.entries_damaged++;
+		return;
+	}
 	seg->next = i + 1;
 	if (rc) {
 		s->stats.entries_damaged++;
@@ -235,6 +240,15 @@ static void set_aside(struct kvs_disk_store *s, const char *name,
 	kvs_store_add_aside(s, as, bytes);
 }
 
+/* Its owner has begun anew, and made another file by that name. */
+static bool is_another(const struct kvs_seg_info *a,
+		       const struct kvs_seg_info *b)
+{
+	return a->created != b->created || a->page_bytes != b->page_bytes ||
+	       a->stride != b->stride || a->slots != b->slots ||
+	       memcmp(&a->layout, &b->layout, sizeof(a->layout)) != 0;
+}
+
 static int load_segment(struct kvs_disk_store *s, const char *name, uint64_t id)
 {
 	struct kvs_seg *seg = kvs_u64map_get(&s->by_id, id);
@@ -251,6 +265,11 @@ static int load_segment(struct kvs_disk_store *s, const char *name, uint64_t id)
 	 * would leave none. */
 	if (v == KVS_SEG_OK && id >= s->next_id)
 		s->next_id = id + 1;
+	if (v == KVS_SEG_OK && seg && s->o.read_only &&
+	    is_another(&info, &seg->info)) {
+		(void)kvs_seg_remove(seg, KVS_GONE_VANISHED);
+		seg = NULL;
+	}
 	if (v == KVS_SEG_OK && !seg) {
 		seg = kvs_seg_new(s, &info);
 		if (!seg)

@@ -41,6 +41,7 @@ struct writer {
 	char dir[128];
 	struct kvs_disk *disk;
 	struct kvs_disk_store *store;
+	uint8_t layout; /* of what it keeps */
 	struct kvs_key_space space;
 };
 
@@ -203,6 +204,7 @@ static void keep(struct writer *w, unsigned int prompt, unsigned int from,
 			.iov = &iov,
 			.niov = 1,
 			.len = PAGE,
+			.layout.b[0] = w->layout,
 			.done = put_done,
 			.arg = &done,
 		};
@@ -284,6 +286,7 @@ static int gone(void **state)
 	(void)state;
 	write_close(&w1);
 	write_close(&w2);
+	w1.layout = 0;
 	remove_all(top, false);
 	return 0;
 }
@@ -581,6 +584,35 @@ static void test_comes_and_goes(void **state)
 	down();
 }
 
+/* The owner makes another file by the name of one that we know. */
+static void test_another_file(void **state)
+{
+	char path[512];
+
+	(void)state;
+	up(256);
+	write_open(&w1, "a");
+	keep(&w1, 1, 0, 20);
+	look();
+	use(7, 5, 1, 20);
+	kvs_cache_flush(g.w);
+	turns();
+	write_close(&w1);
+	snprintf(path, sizeof(path), "%s/seg-%016x.kvs", w1.dir, 1);
+	if (unlink(path))
+		fail_msg("%s: %s", path, strerror(errno));
+	write_open(&w1, "a");
+	w1.layout = 1; /* made in the same second, it is another by this */
+	keep(&w1, 2, 0, 20);
+	assert_int_equal(access(path, F_OK), 0);
+	look();
+	assert_int_equal(rig_cached(&g, 1, 20), 0);
+	use(8, 6, 2, 20);
+	assert_int_equal(numbers()->vanished, 20);
+	assert_int_equal(numbers()->recall_failed, 0);
+	down();
+}
+
 /* Neither nodes nor blocks above the settings. */
 static void test_limits(void **state)
 {
@@ -678,6 +710,7 @@ int main(int argc, char **argv)
 		T(test_cut_off),	T(test_removed_while_read),
 		T(test_comes_and_goes), T(test_limits),
 		T(test_own_disk),	T(test_writes_nothing),
+		T(test_another_file),
 	};
 	struct kvs_disk_opts o = { .engine = "uring" };
 	struct kvs_disk *d;
