@@ -462,6 +462,9 @@ void kvs_cached_lost(struct kvs_cached *c, int err)
 	snprintf(text, sizeof(text),
 		 "cached tokens cannot be read from disk: %s",
 		 kvs_err_name(err));
+	/* A file that is gone or was cut off is no miss: ENOENT would be one. */
+	if (err != -EBADMSG && err != -ECANCELED)
+		err = -EIO;
 	while ((p = reader_of(&w->cache, unit)))
 		kvs_prefix_fail(p, KVS_CAUSE_RECALL, -err, text);
 	(void)kvs_index_drop(w->cache.ix, unit);

@@ -612,6 +612,61 @@ static void test_pins(void **state)
 	down();
 }
 
+/* A file of the tier that is gone, or was cut off below its pages. */
+static void spoil(bool cut)
+{
+	char path[256], name[512];
+	struct dirent *e;
+	DIR *d;
+
+	for (int i = 0; is_virtual() && i < FAKE_FILES; i++) {
+		if (strncmp(fs.now[i].name, "seg-", 4))
+			continue;
+		if (cut)
+			fake_resize(&fs, &fs.file[fs.now[i].file], 4096);
+		else
+			fake_fail(&fs, FAKE_OPEN, 1, 9, -ENOENT);
+	}
+	if (is_virtual())
+		return;
+	snprintf(path, sizeof(path), "%s/node0", dir);
+	d = opendir(path);
+	assert_non_null(d);
+	while ((e = readdir(d))) {
+		if (strncmp(e->d_name, "seg-", 4))
+			continue;
+		snprintf(name, sizeof(name), "%s/%s", path, e->d_name);
+		assert_int_equal(cut ? truncate(name, 4096) : unlink(name), 0);
+	}
+	closedir(d);
+}
+
+/* Whatever the disk says, and ENOENT is only what was never there. */
+static void test_lost_files(void **state)
+{
+	(void)state;
+	for (int cut = 0; cut < 2; cut++) {
+		up(128);
+		/* the first file is full, so that after a start it is closed */
+		leave(1, 40);
+		for (unsigned int i = 2; i < 5; i++)
+			leave(i, 100);
+		down();
+		up(128);
+		assert_int_equal(rig_cached(&g, 1, 40), 40);
+		spoil(cut);
+		(void)rig_lookup(&g, KVS_LOOKUP_PIN, 5, 1, 40);
+		settle();
+		assert_int_equal(rig_status(&g, 5), KVS_STATUS_FAILED);
+		assert_int_equal(rig_errno(&g, 5), EIO);
+		(void)rig_lookup(&g, KVS_LOOKUP_PIN, 5, 99, 40);
+		settle();
+		assert_int_equal(rig_errno(&g, 5), ENOENT);
+		down();
+		fresh(NULL);
+	}
+}
+
 static void test_no_space(void **state)
 {
 	const struct kvs_cache_disk_stats *d;
@@ -720,7 +775,7 @@ int main(int argc, char **argv)
 		T(test_read_errors),  T(test_no_space),
 		T(test_write_errors), T(test_off),
 		T(test_limits),	      T(test_pins),
-		T(test_scrub),
+		T(test_lost_files),   T(test_scrub),
 	};
 	struct kvs_disk_opts o = { .engine = "uring" };
 	struct kvs_disk *d;
