@@ -3,7 +3,8 @@
 #
 # Claim: tests/hw/gpu runs to its end and passes on the double of the driver, in
 # a build folder and from a bundle that tools/hw-bundle made of it, which is not
-# larger than it may be; without a driver it ends with 77 and says why.
+# larger than it may be; without a driver it ends with 77 and says why. What
+# hw-bundle does not take makes no bundle and ends it with 2.
 
 set -u -o pipefail
 build=${1:?usage: on_double.sh BUILD DOUBLE}
@@ -24,6 +25,18 @@ case $out in
 *) [ -e /dev/nvidiactl ] || { echo "no reason: $out"; bad=1; } ;;
 esac
 
+for how in --nosuch "$build $dir/never.tar.gz more" "$build --help"; do
+	# shellcheck disable=SC2086
+	"$top/tools/hw-bundle" $how >"$dir/out" 2>"$dir/err"
+	rc=$?
+	if [ $rc -ne 2 ] || ! grep -q "^usage: " "$dir/err" ||
+		[ -s "$dir/out" ] || [ -e "$dir/never.tar.gz" ]; then
+		echo "hw-bundle $how: exit $rc"
+		cat "$dir/err"
+		bad=1
+	fi
+done
+"$top/tools/hw-bundle" --help | grep -q "^usage: " || { echo "--help"; bad=1; }
 "$top/tools/hw-bundle" "$build" "$dir/bundle.tar.gz" || exit 1
 size=$(stat -c %s "$dir/bundle.tar.gz")
 [ "$size" -le $((64 << 20)) ] || { echo "bundle: $size bytes"; bad=1; }
