@@ -103,6 +103,8 @@ static int real_stat(struct kvs_fs *fs, int fd, struct kvs_fs_stat *ret_stat)
 	*ret_stat = (struct kvs_fs_stat){
 		.bytes = (uint64_t)st.st_size,
 		.regular = S_ISREG(st.st_mode),
+		.owner = st.st_uid,
+		.mode = st.st_mode & 07777,
 	};
 	dio_align(fd, ret_stat);
 	return 0;

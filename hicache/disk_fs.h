@@ -27,12 +27,16 @@ struct kvs_fs;
  *	0: not known
  * @direct_off: likewise its offset and length
  * @regular: a regular file
+ * @owner: user id
+ * @mode: permission bits
  */
 struct kvs_fs_stat {
 	uint64_t bytes;
 	uint32_t direct_mem;
 	uint32_t direct_off;
 	bool regular;
+	uint32_t owner;
+	uint32_t mode;
 };
 
 /**
@@ -46,7 +50,7 @@ struct kvs_fs_stat {
  * @rename: replaces @to
  * @unlink: the file stays while a descriptor is open
  * @allocate: give the file @bytes, with blocks where the file system can
- * @stat: of an open file
+ * @stat: of an open file, or directory
  * @list: call @each for every name in @dir but "." and ".."; stops at the
  *	first value that is not 0 and returns it
  * @mkdir: mode 0700; -EEXIST when it is there

@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "hicache/disk_store_internal.h"
 #include "lib/assert.h"
@@ -41,6 +42,27 @@ static int open_plain(struct kvs_disk_store *s, const char *name, int flags)
 
 	return s->fs->ops->open(s->fs, kvs_store_path(s, name, path), flags,
 				0600);
+}
+
+/* Whoever can write it can put pages there that are believed: the checksums
+ * are no secret. */
+static void check_owner(struct kvs_disk_store *s)
+{
+	struct kvs_fs_stat st;
+	uint32_t me = (uint32_t)geteuid();
+	int fd;
+
+	fd = s->fs->ops->open(s->fs, s->dir, O_RDONLY | O_DIRECTORY, 0);
+	if (fd < 0)
+		return;
+	if (!s->fs->ops->stat(s->fs, fd, &st) &&
+	    ((st.owner != me && st.owner) || st.mode & 022))
+		kvs_store_tell(s,
+			       "the directory is of user %u, mode %04o: others "
+			       "than user %u can put pages into it that are "
+			       "taken for ours (chown, chmod 0700)",
+			       st.owner, st.mode, me);
+	s->fs->ops->close(s->fs, fd);
 }
 
 static int take_lock(struct kvs_disk_store *s)
@@ -496,6 +518,8 @@ static int recover_owner(struct kvs_disk_store *s, char *err, size_t errlen)
 
 	if (rc == -EEXIST)
 		rc = 0;
+	if (!rc)
+		check_owner(s);
 	if (!rc)
 		rc = take_lock(s);
 	if (rc == -EBUSY)

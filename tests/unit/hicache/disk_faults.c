@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/unit/hicache/disk_rig.h"
 
@@ -420,6 +421,35 @@ static void identity_is_lost(void **state)
 	disk_rig_fini(&g);
 }
 
+/* Others can write the directory: said, with who and how. */
+static void directory_of_others(void **state)
+{
+	const struct {
+		uint32_t owner;
+		uint32_t mode;
+		const char *text; /* NULL: nothing is said */
+	} cases[] = {
+		{ 0, 0700, NULL },
+		{ (uint32_t)geteuid(), 0755, NULL },
+		{ (uint32_t)geteuid() + 1, 0700, "mode 0700: others" },
+		{ 0, 0720, "user 0, mode 0720: others" },
+		{ (uint32_t)geteuid(), 01777, "mode 1777: others" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		disk_rig_init(&g, 1);
+		fake_make(&g.f, "fake", "", 0);
+		g.f.owner = cases[i].owner;
+		g.f.mode = cases[i].mode;
+		disk_rig_open(&g);
+		assert_int_equal(disk_rig_told(&g, "of user"), !!cases[i].text);
+		assert_true(!cases[i].text || disk_rig_told(&g, cases[i].text));
+		assert_int_equal(disk_rig_put(&g, 1), 0);
+		disk_rig_fini(&g);
+	}
+}
+
 /* A name is not believed: the last number in one leaves the others to make
  * segments of, and what cannot be moved away is not replaced. */
 static void numbers_in_names(void **state)
@@ -504,6 +534,7 @@ int main(void)
 		cmocka_unit_test(damaged_files),
 		cmocka_unit_test(foreign_files),
 		cmocka_unit_test(identity_is_lost),
+		cmocka_unit_test(directory_of_others),
 		cmocka_unit_test(numbers_in_names),
 		cmocka_unit_test(calls_fail_at_open),
 	};

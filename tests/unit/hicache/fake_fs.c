@@ -444,6 +444,8 @@ static int fake_stat(struct kvs_fs *fs, int fd, struct kvs_fs_stat *ret_stat)
 		.direct_mem = FAKE_SECTOR,
 		.direct_off = f->align ? f->align : FAKE_SECTOR,
 		.regular = true,
+		.owner = f->owner,
+		.mode = f->mode,
 	};
 	return 0;
 }

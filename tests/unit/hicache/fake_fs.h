@@ -101,6 +101,8 @@ struct fake_fs {
 	bool no_direct; /* opening for direct transfers fails */
 	bool no_direct_write; /* it does not, and writing does */
 	bool no_allocate; /* the size is set, the blocks come later */
+	uint32_t owner, mode; /* of all there is; the directory is a file too,
+			       * when one is made by its name */
 	uint32_t align; /* of direct transfers; 0: FAKE_SECTOR */
 };
 
