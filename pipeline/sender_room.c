@@ -221,13 +221,18 @@ void kvs_send_room_open_due(struct kvs_timer *t)
 				   true);
 }
 
-/* What the engine asked for must be what is queued; NULL when it is. */
-static const char *aux_wrong(const struct kvs_send_room *r,
-			     const struct kvs_send_job *j)
+/* What the engine asked for must be what is queued; else the room has failed. */
+static bool aux_wrong(struct kvs_send_room *r, const struct kvs_send_job *j)
 {
-	if (j->g.what == KVS_GATHER_AUX && j->g.n != r->aux_len)
-		return "aux block has another length than the engine expects";
-	return NULL;
+	char text[128];
+
+	if (j->g.what != KVS_GATHER_AUX || j->g.n == r->aux_len)
+		return false;
+	snprintf(text, sizeof(text),
+		 "aux_len: this rank's is %llu bytes, the engine expects %llu",
+		 (unsigned long long)j->g.n, (unsigned long long)r->aux_len);
+	kvs_send_room_fail(r, EPROTOTYPE, text, true);
+	return true;
 }
 
 static int digest_begin(struct kvs_send_room *r, const struct kvs_msg_grant *g)
@@ -315,13 +320,13 @@ static void take_grant(struct kvs_send_room *r, const struct kvs_msg_grant *g)
 	    (!s->paths || r->remote.paths >> (s->slots - 1) > 1))
 		wrong = "GRANT: for data connections that this rank does not "
 			"have";
-	kvs_list_for_each_entry(j, &r->jobs, node) {
-		if (!wrong)
-			wrong = aux_wrong(r, j);
-	}
 	if (wrong) {
 		kvs_send_room_fail(r, EPROTO, wrong, true);
 		return;
+	}
+	kvs_list_for_each_entry(j, &r->jobs, node) {
+		if (aux_wrong(r, j))
+			return;
 	}
 	if (digest_begin(r, g)) {
 		kvs_send_room_fail(r, ENOMEM, "no memory for the checksum",
@@ -458,9 +463,7 @@ void kvs_send_room_mail(struct kvs_send_mail *m)
 		kvs_list_add_tail(&r->jobs, &j->node);
 		if (r->state != KVS_SEND_GRANTED)
 			break;
-		if (aux_wrong(r, j))
-			kvs_send_room_fail(r, EPROTO, aux_wrong(r, j), true);
-		else
+		if (!aux_wrong(r, j))
 			kvs_send_worker_run(r->worker, r);
 		break;
 	case KVS_SEND_MAIL_FINISH:
