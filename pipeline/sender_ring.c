@@ -150,7 +150,9 @@ int kvs_send_ring_init(struct kvs_send_ring *r,
 		   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	rc = -ENOMEM;
 	if (!r->used || mem == MAP_FAILED) {
-		snprintf(err, errlen, "no memory for a bounce ring of %s",
+		snprintf(err, errlen,
+			 "no memory here for a bounce ring of %s "
+			 "(bounce_bytes)",
 			 kvs_format_size(o->bytes, size));
 		goto out;
 	}

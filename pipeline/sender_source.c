@@ -23,7 +23,6 @@
 #include "pipeline/sender_internal.h"
 
 #define BOUNCE_DEFAULT (64ULL << 20) /* bytes */
-#define BOUNCE_MAX (64ULL << 30) /* bytes */
 #define IN_FLIGHT 4 /* chunks that the ring has room for */
 
 static const char *const names[] = {
@@ -66,14 +65,14 @@ int kvs_sender_source_check(const struct kvs_sender_opts *o, char *err,
 		return -EINVAL;
 	}
 	if (o->bounce_bytes && (o->bounce_bytes < KVS_SEND_RING_MIN ||
-				o->bounce_bytes > BOUNCE_MAX ||
+				o->bounce_bytes > KVS_BOUNCE_MAX ||
 				o->bounce_bytes % KVS_SEND_RING_BLOCK)) {
 		snprintf(err, errlen,
-			 "sender: bounce_bytes %llu: not a multiple of %u from "
-			 "%u to %llu",
+			 "sender: bounce_bytes %llu: a multiple of %u from %u "
+			 "to %llu is allowed",
 			 (unsigned long long)o->bounce_bytes,
 			 KVS_SEND_RING_BLOCK, KVS_SEND_RING_MIN,
-			 (unsigned long long)BOUNCE_MAX);
+			 (unsigned long long)KVS_BOUNCE_MAX);
 		return -EINVAL;
 	}
 	return 0;

@@ -201,6 +201,8 @@ static error_t parse_end(struct send_args *a, struct argp_state *state)
 			   kvs_source_name(a->run.source));
 	if (a->run.device && a->run.source == KVS_SOURCE_HOST)
 		argp_error(state, "--source host is not for a --device");
+	if (a->run.bounce_bytes && !a->run.device)
+		argp_error(state, "--bounce-size needs a --device");
 	if (a->run.rank >= a->w.n_ranks)
 		argp_error(state, "--rank %u is not below --nranks %u",
 			   a->run.rank, a->w.n_ranks);
@@ -311,11 +313,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		parse_source(state, a, arg);
 		return 0;
 	case KEY_BOUNCE_SIZE:
-		if (kvs_parse_size(arg, &a->run.bounce_bytes) ||
-		    a->run.bounce_bytes < 65536 || a->run.bounce_bytes % 4096)
+		if (kvs_parse_size(arg, &a->run.bounce_bytes))
+			argp_error(state, "--bounce-size: \"%s\" is not a size",
+				   arg);
+		if (a->run.bounce_bytes < KVS_BOUNCE_MIN ||
+		    a->run.bounce_bytes > KVS_BOUNCE_MAX ||
+		    a->run.bounce_bytes % 4096)
 			argp_error(state,
-				   "--bounce-size: %s is not a multiple of "
-				   "4096 from 64K on",
+				   "--bounce-size: %s: a multiple of 4096 from "
+				   "64K to 64G is allowed",
 				   arg);
 		return 0;
 	case 'j':

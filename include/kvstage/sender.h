@@ -28,6 +28,9 @@ struct kvs_sender;
 struct kvs_send_room;
 struct kvs_device;
 
+#define KVS_BOUNCE_MIN 65536ULL /* bytes */
+#define KVS_BOUNCE_MAX (64ULL << 30) /* bytes */
+
 /**
  * enum kvs_source - how the network gets at source pages
  * @KVS_SOURCE_AUTO: the first of these that works
@@ -115,7 +118,7 @@ struct kvs_send_ops {
  * @source: how the network gets at @buffers. What is asked for and cannot be
  *          had here is an error; AUTO takes what can
  * @bounce_bytes: size of the ring of KVS_SOURCE_BOUNCE, a multiple of 4096 from
- *                64 KiB on; locked in memory where the device or RDMA wants
+ *                KVS_BOUNCE_MIN to KVS_BOUNCE_MAX; locked in memory where the device or RDMA wants
  *                that. 0: 64 MiB
  */
 struct kvs_sender_opts {

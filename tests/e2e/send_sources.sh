@@ -118,7 +118,10 @@ refused 2 "needs a --device" --source bounce
 refused 2 "not for a --device" --source host --device soft
 refused 2 "is not soft, cuda or cuda:N" --device gpu
 refused 2 "is not auto, host" --device soft --source fast
-refused 2 "from 64K on" --device soft --bounce-size 4K
+refused 2 "from 64K to 64G" --device soft --bounce-size 4K
+refused 2 "from 64K to 64G" --device soft --bounce-size 1T
+refused 2 '"64X" is not a size' --device soft --bounce-size 64X
+refused 2 "bounce-size needs a --device" --bounce-size 64K
 refused 77 "peer-mem.*tcp" --device soft --source peer-mem --transport tcp
 refused 77 "dma-buf.*tcp" --device soft --source dma-buf --transport tcp
 
