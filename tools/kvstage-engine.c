@@ -386,7 +386,7 @@ static int engine_run(const struct engine_args *a, const struct kvs_workload *w,
 		.registering = &reg,
 		.stop = &engine_stop,
 	};
-	struct kvs_scraped d = { 0 };
+	struct kvs_scraped before = { 0 }, d = { 0 };
 	struct kvs_replay_result r;
 	int ret;
 
@@ -394,6 +394,9 @@ static int engine_run(const struct engine_args *a, const struct kvs_workload *w,
 		return 1;
 	show_geometry(w, kv);
 	catch_signals();
+	/* of this run, whatever the daemon has served before */
+	if (a->metrics)
+		(void)kvs_scrape(a->metrics, &before);
 	ret = kvs_registering_begin(&reg, engines, kv, w->o.tp);
 	if (!ret)
 		ret = kvs_replay(&ro, &r);
@@ -407,6 +410,9 @@ static int engine_run(const struct engine_args *a, const struct kvs_workload *w,
 	if (a->metrics && kvs_scrape(a->metrics, &d))
 		fprintf(stderr, "kvstage-engine: no metrics from %s\n",
 			a->metrics);
+	d.asked = d.asked && before.asked;
+	d.received -= before.received;
+	d.pool -= before.pool;
 	ret = a->json ? report_json(w, &r, &d, a->device.name, reg.pinned)
 		      : report_table(w, &r, &d);
 	free(r.ttft);
