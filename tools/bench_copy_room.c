@@ -2,8 +2,10 @@
 #include "tools/bench_copy_room.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define SEGMENT (1ULL << 30)
 
@@ -15,21 +17,45 @@ void kvs_copy_room_fini(struct kvs_copy_room *m)
 	free(m->l);
 }
 
+int kvs_copy_room_plan(struct kvs_copy_room *m, const char *model,
+		       const struct kvs_preset_opts *o, uint64_t tokens,
+		       char *err, size_t errlen)
+{
+	uint32_t extent;
+	int r = kvs_preset_layout(model, o, &m->l, err, errlen);
+
+	if (r)
+		return r;
+	extent = kvs_geometry_extent_tokens(m->l, 2048, SEGMENT);
+	if (!extent) {
+		snprintf(err, errlen,
+			 "model %s: a page of %u tokens is larger than 1G",
+			 model, m->l->page_size);
+		return -EINVAL;
+	}
+	r = kvs_geometry_init(&m->g, m->l, tokens, extent, SEGMENT, 1, 0);
+	if (r == -E2BIG)
+		snprintf(err, errlen,
+			 "model %s, page size %u: a room has up to %" PRIu64
+			 " tokens",
+			 model, m->l->page_size,
+			 (uint64_t)extent * KVS_EXTENTS_MAX);
+	else if (r)
+		snprintf(err, errlen, "model %s: %s", model, strerror(-r));
+	return r;
+}
+
 int kvs_copy_room_init(struct kvs_copy_room *m, const char *model,
 		       const struct kvs_preset_opts *o, uint64_t tokens)
 {
 	char err[KVS_PRESET_ERR];
-	int r = kvs_preset_layout(model, o, &m->l, err, sizeof(err));
+	int r = kvs_copy_room_plan(m, model, o, tokens, err, sizeof(err));
 
 	if (r) {
 		fprintf(stderr, "%s\n", err);
 		return r;
 	}
-	r = kvs_geometry_init(&m->g, m->l, tokens,
-			      kvs_geometry_extent_tokens(m->l, 2048, SEGMENT),
-			      SEGMENT, 1, 0);
-	if (!r)
-		r = kvs_copy_bench_pages(m->g.pages, &m->pages);
+	r = kvs_copy_bench_pages(m->g.pages, &m->pages);
 	if (r)
 		return r;
 	m->runs = calloc((size_t)m->l->n_buffers * m->g.n_extents,

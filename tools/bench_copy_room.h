@@ -19,7 +19,22 @@ struct kvs_copy_room {
 	uint32_t *pages; /* of the device, of each page */
 };
 
-/* @m: zero. 0 or -errno; what the preset says was printed. */
+/**
+ * kvs_copy_room_plan() - how a room lies, without memory for it
+ * @m: zero; kvs_copy_room_fini() it, also on failure
+ * @model: of pipeline/presets.h
+ * @o: how it is scaled
+ * @tokens: of the room
+ * @err: message on failure
+ * @errlen: its size
+ * Return: 0; -ENOENT, -EINVAL as kvs_preset_layout(), -EINVAL also for pages
+ * that are too large; -E2BIG more tokens than a room has; -ENOMEM.
+ */
+int kvs_copy_room_plan(struct kvs_copy_room *m, const char *model,
+		       const struct kvs_preset_opts *o, uint64_t tokens,
+		       char *err, size_t errlen);
+/* The same and memory for it, but that of the copies. 0 or -errno; what
+ * kvs_copy_room_plan() says was printed. */
 int kvs_copy_room_init(struct kvs_copy_room *m, const char *model,
 		       const struct kvs_preset_opts *o, uint64_t tokens);
 void kvs_copy_room_fini(struct kvs_copy_room *m);

@@ -20,7 +20,8 @@
 #include "tools/output.h"
 
 #define LIST_MAX 16
-#define SEGMENT (1ULL << 30)
+#define ITEM_MAX (1ULL << 30)
+#define ITEMS_MAX 2147483646 /* pages of the device are counted in 32 bits */
 
 struct args {
 	struct kvs_copy_bench b;
@@ -31,19 +32,23 @@ struct args {
 	uint64_t tp, layers, tokens;
 };
 
-static int parse_list(struct args *a, char *arg, uint64_t max)
+static void parse_list(struct argp_state *state, struct args *a,
+		       const char *name, const char *arg, uint64_t max)
 {
-	char *save = NULL;
+	char buf[512], *one[LIST_MAX];
 
-	a->n = 0;
-	for (char *p = strtok_r(arg, ",", &save); p;
-	     p = strtok_r(NULL, ",", &save)) {
-		if (a->n == LIST_MAX || kvs_parse_size(p, &a->list[a->n]) < 0 ||
-		    !a->list[a->n] || a->list[a->n] > max)
-			return -EINVAL;
-		a->n++;
-	}
-	return a->n && !kvs_arg_repeats(a->list, a->n) ? 0 : -EINVAL;
+	a->n = kvs_arg_list(arg, buf, sizeof(buf), one, LIST_MAX);
+	if (!a->n)
+		argp_error(state, "--%s %s: from 1 to %d values with commas",
+			   name, arg, LIST_MAX);
+	for (unsigned int i = 0; i < a->n; i++)
+		if (kvs_parse_size(one[i], &a->list[i]) < 0 || !a->list[i] ||
+		    a->list[i] > max)
+			argp_error(state,
+				   "--%s %s: %s is not from 1 to %" PRIu64,
+				   name, arg, one[i], max);
+	if (kvs_arg_repeats(a->list, a->n))
+		argp_error(state, "--%s %s: a value is there twice", name, arg);
 }
 
 static void show(struct args *a, const char *what, uint64_t item_len,
@@ -114,13 +119,6 @@ static int one_length(struct args *a, uint64_t len)
 	uint32_t *pages = NULL;
 	int r;
 
-	if (!n || n >= UINT32_MAX / 2) {
-		fprintf(stderr,
-			"--item-len %" PRIu64 ": not with --bytes %" PRIu64
-			"\n",
-			len, a->bytes);
-		return -EINVAL;
-	}
 	r = kvs_copy_bench_pages(n, &pages);
 	if (!r)
 		r = kvs_copy_bench_memory(&a->b, n * len,
@@ -140,23 +138,37 @@ static int one_length(struct args *a, uint64_t len)
 	return r;
 }
 
+/* Each length with --bytes; the default ones may be what does not fit. */
+static void check_lengths(const struct args *a, struct argp_state *state)
+{
+	for (unsigned int i = 0; i < a->n; i++) {
+		uint64_t n = a->bytes / a->list[i];
+
+		if (!n || n > ITEMS_MAX)
+			argp_error(state,
+				   "--bytes %" PRIu64
+				   " with --item-len %" PRIu64 ": %" PRIu64
+				   " items, from 1 to %d are "
+				   "possible",
+				   a->bytes, a->list[i], n, ITEMS_MAX);
+	}
+}
+
 static error_t parse_h2d(int key, char *arg, struct argp_state *state)
 {
 	struct args *a = state->input;
 
 	switch (key) {
 	case 'i':
-		if (parse_list(a, arg, SEGMENT))
-			argp_error(
-				state,
-				"--item-len: up to %d different sizes from 1 "
-				"to 1G",
-				LIST_MAX);
+		parse_list(state, a, "item-len", arg, ITEM_MAX);
 		return 0;
 	case 's':
 		if (kvs_parse_size(arg, &a->bytes) < 0 || !a->bytes ||
 		    a->bytes > 1ULL << 40)
 			argp_error(state, "--bytes %s: from 1 to 1T", arg);
+		return 0;
+	case ARGP_KEY_SUCCESS:
+		check_lengths(a, state);
 		return 0;
 	default:
 		return kvs_copy_bench_parse(&a->b, key, arg, state);
@@ -198,16 +210,58 @@ int kvs_bench_h2d(int argc, char **argv)
 
 /* ---- commit ---- */
 
+static struct kvs_preset_opts opts_of(const struct args *a, uint64_t page_size)
+{
+	return (struct kvs_preset_opts){
+		.tp = (uint32_t)a->tp,
+		.layers = (uint32_t)a->layers,
+		.page_size = (uint32_t)page_size,
+	};
+}
+
+/* With this one alone, and those before it, it cannot be. */
+static const char *culprit(const struct args *a)
+{
+	struct kvs_preset_opts o = { .layers = (uint32_t)a->layers };
+	struct kvs_layout *l = NULL;
+	char err[KVS_PRESET_ERR];
+
+	if (kvs_preset_layout(a->model, &o, &l, err, sizeof(err)))
+		return "layers";
+	free(l);
+	o.tp = (uint32_t)a->tp;
+	if (kvs_preset_layout(a->model, &o, &l, err, sizeof(err)))
+		return "tp";
+	free(l);
+	return "page-size";
+}
+
+static void check_room(const struct args *a, struct argp_state *state,
+		       uint64_t page_size)
+{
+	const struct kvs_preset_opts o = opts_of(a, page_size);
+	struct kvs_copy_room m = { 0 };
+	char err[KVS_PRESET_ERR];
+	int r = kvs_copy_room_plan(&m, a->model, &o, a->tokens, err,
+				   sizeof(err));
+
+	kvs_copy_room_fini(&m);
+	if (r == -ENOENT)
+		argp_error(state, "--model: %s", err);
+	else if (r == -EINVAL)
+		argp_error(state, "--%s: %s", culprit(a), err);
+	else if (r == -E2BIG)
+		argp_error(state, "--tokens %" PRIu64 ": %s", a->tokens, err);
+	else if (r)
+		argp_failure(state, EXIT_FAILURE, -r, "%s", a->model);
+}
+
 static int one_page_size(struct args *a, uint64_t page_size)
 {
 	struct kvs_copy_result res;
 	struct kvs_copy_room m = { 0 };
 	struct kvs_copy c = { 0 };
-	const struct kvs_preset_opts o = {
-		.tp = (uint32_t)a->tp,
-		.layers = (uint32_t)a->layers,
-		.page_size = (uint32_t)page_size,
-	};
+	const struct kvs_preset_opts o = opts_of(a, page_size);
 	int r = kvs_copy_room_init(&m, a->model, &o, a->tokens);
 
 	if (!r)
@@ -250,12 +304,11 @@ static error_t parse_commit(int key, char *arg, struct argp_state *state)
 				   KVS_TOKENS_MAX);
 		return 0;
 	case 'p':
-		if (parse_list(a, arg, KVS_PAGE_SIZE_MAX))
-			argp_error(
-				state,
-				"--page-size: up to %d different numbers from "
-				"1 to %u",
-				LIST_MAX, KVS_PAGE_SIZE_MAX);
+		parse_list(state, a, "page-size", arg, KVS_PAGE_SIZE_MAX);
+		return 0;
+	case ARGP_KEY_SUCCESS:
+		for (unsigned int i = 0; i < a->n; i++)
+			check_room(a, state, a->list[i]);
 		return 0;
 	default:
 		return kvs_copy_bench_parse(&a->b, key, arg, state);
