@@ -486,7 +486,7 @@ static void spoilt(bool cut)
 	receive(7, gen, 2);
 	settle();
 	assert_int_equal(rig_status(&g, 5), KVS_STATUS_FAILED);
-	assert_int_equal(rig_errno(&g, 5), cut ? ENODATA : EBADMSG);
+	assert_int_equal(rig_errno(&g, 5), cut ? EIO : EBADMSG);
 	assert_int_equal(g.w->stats.failures[KVS_CAUSE_RECALL], 1);
 	assert_true(numbers()->recall_failed > 0);
 	assert_int_equal(numbers()->damaged, numbers()->recall_failed);
