@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "hicache/disk_format.h"
@@ -144,6 +145,19 @@ static int real_lock(struct kvs_fs *fs, int fd)
 	return ret(flock(fd, LOCK_EX | LOCK_NB));
 }
 
+static int real_space(struct kvs_fs *fs, const char *dir, uint64_t *ret_bytes)
+{
+	struct statvfs st;
+
+	(void)fs;
+	if (statvfs(dir, &st))
+		return -errno;
+	if (__builtin_mul_overflow((uint64_t)st.f_bavail, (uint64_t)st.f_frsize,
+				   ret_bytes))
+		*ret_bytes = UINT64_MAX;
+	return 0;
+}
+
 static int real_sync_dir(struct kvs_fs *fs, const char *dir)
 {
 	int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -172,6 +186,7 @@ static const struct kvs_fs_ops real_ops = {
 	.list = real_list,
 	.mkdir = real_mkdir,
 	.lock = real_lock,
+	.space = real_space,
 	.sync_dir = real_sync_dir,
 };
 

@@ -55,6 +55,7 @@ struct kvs_fs_stat {
  *	first value that is not 0 and returns it
  * @mkdir: mode 0700; -EEXIST when it is there
  * @lock: exclusive, of the open file, not waiting: -EAGAIN it is taken
+ * @space: bytes of the file system of @dir that are free for us
  * @sync_dir: names made, changed or removed in @dir survive loss of power
  */
 struct kvs_fs_ops {
@@ -75,6 +76,7 @@ struct kvs_fs_ops {
 		    int (*each)(void *arg, const char *name), void *arg);
 	int (*mkdir)(struct kvs_fs *fs, const char *path);
 	int (*lock)(struct kvs_fs *fs, int fd);
+	int (*space)(struct kvs_fs *fs, const char *dir, uint64_t *ret_bytes);
 	int (*sync_dir)(struct kvs_fs *fs, const char *dir);
 };
 

@@ -10,6 +10,7 @@
 
 #include "hicache/disk_store_internal.h"
 #include "lib/assert.h"
+#include "lib/units.h"
 
 const char *kvs_store_path(const struct kvs_disk_store *s, const char *name,
 			   char *buf)
@@ -425,6 +426,35 @@ static int next_number(struct kvs_disk_store *s, uint64_t *ret_id)
 	return -ENOSPC;
 }
 
+/*
+ * All of a segment is reserved when it is made, so it takes no more than a
+ * part of what is free, however large it was asked to be. What is small is
+ * tried as it is: then the file system says that it is full.
+ */
+static uint64_t fit(struct kvs_disk_store *s, uint64_t want)
+{
+	char was[KVS_UNITS_BUF], is[KVS_UNITS_BUF], of[KVS_UNITS_BUF];
+	uint64_t free, most;
+
+	if (want <= KVS_STORE_SMALL || s->fs->ops->space(s->fs, s->dir, &free))
+		return want;
+	most = free / KVS_STORE_SHARE;
+	if (most < KVS_STORE_SMALL)
+		most = KVS_STORE_SMALL;
+	if (want <= most)
+		return want;
+	if (!s->said_less)
+		kvs_store_tell(s,
+			       "a segment of %s is more than a quarter of the "
+			       "%s that are free: they are smaller, this one "
+			       "%s (hicache.segment)",
+			       kvs_format_size(want, was),
+			       kvs_format_size(free, of),
+			       kvs_format_size(most, is));
+	s->said_less = true;
+	return most;
+}
+
 static int make_segment(struct kvs_disk_store *s,
 			const struct kvs_fingerprint *layout,
 			uint32_t page_bytes, struct kvs_seg **ret_seg)
@@ -440,7 +470,7 @@ static int make_segment(struct kvs_disk_store *s,
 
 	if (s->o.limit && want > s->o.limit)
 		want = s->o.limit;
-	rc = kvs_seg_plan(page_bytes, want, &info);
+	rc = kvs_seg_plan(page_bytes, fit(s, want), &info);
 	if (!rc)
 		rc = make_room(s, info.file_bytes);
 	if (!rc)

@@ -103,7 +103,8 @@ struct kvs_disk_store;
  *	aside, and kvs_disk_store_refresh() looks for what is new
  * @buffered: no direct transfers even where they would work
  * @durability: what ->done of a put promises
- * @segment_bytes: of a file, but for one page; 0: the default
+ * @segment_bytes: of a file, but for one page, reserved when it is made; less
+ *	on a disk with less than four times as much free; 0: the default
  * @limit: bytes of all files together, those set aside included; 0: none
  * @write_behind: bytes of puts that are not done; 0: the default
  * @staging: buffers for pages that cannot be transferred directly, as their

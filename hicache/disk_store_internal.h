@@ -15,6 +15,8 @@
 #define KVS_STORE_PATH_MAX 4096u
 #define KVS_STORE_WHY_MAX 512u
 #define KVS_STORE_ERRORS_MAX 8u /* in a row, before writing pauses */
+#define KVS_STORE_SHARE 4u /* a segment has at most one such part of the rest */
+#define KVS_STORE_SMALL (16ULL << 20) /* bytes of one that is not made less */
 #define KVS_STORE_LOC_BITS 24u /* of the slot in a location */
 
 enum kvs_slot_state {
@@ -108,6 +110,7 @@ struct kvs_disk_store {
 	unsigned int nopen;
 	unsigned int nfiles;
 	uint64_t next_id;
+	bool said_less; /* segments are smaller than was asked for */
 
 	struct kvs_list queue; /* puts that have no slot yet */
 	struct kvs_list waiting; /* gets that need a buffer */

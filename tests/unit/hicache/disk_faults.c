@@ -157,6 +157,45 @@ static void a_pause_lasts(void **state)
 	disk_rig_fini(&g);
 }
 
+/* A segment is reserved whole, so it leaves room on a disk it does not own. */
+static void large_segments(void **state)
+{
+	uint32_t n;
+
+	(void)state;
+	disk_rig_init(&g, 1);
+	g.o.segment_bytes = 100 << 20;
+	g.f.capacity = 128 << 20;
+	disk_rig_open(&g);
+	assert_int_equal(disk_rig_put(&g, 0), 0);
+	assert_true(g.f.used > 31 << 20 && g.f.used < 33 << 20);
+	assert_true(disk_rig_told(&g, "100.0 MiB is more than a quarter"));
+	assert_true(disk_rig_told(&g, "this one 32.0 MiB"));
+	/* what is left is used, and then the oldest goes */
+	g.lines = 0;
+	memset(g.line, 0, sizeof(g.line));
+	g.f.capacity = g.f.used + (20 << 20);
+	for (n = 1; n < RIG_PAGES; n++)
+		assert_int_equal(disk_rig_put(&g, n), 0);
+	assert_int_equal(disk_rig_stats(&g).reclaimed, 0);
+	assert_int_equal(disk_rig_stats(&g).segments, 2);
+	for (n = 0; n < RIG_PAGES; n++)
+		assert_int_equal(disk_rig_put(&g, n), 0);
+	assert_true(disk_rig_stats(&g).reclaimed >= 1);
+	assert_true(g.f.used <= g.f.capacity);
+	assert_false(disk_rig_told(&g, "more than a quarter"));
+	/* nobody knows what is free: as asked */
+	disk_rig_fini(&g);
+	disk_rig_init(&g, 1);
+	g.o.segment_bytes = 40 << 20;
+	g.f.capacity = 64 << 20;
+	fake_fail(&g.f, FAKE_SPACE, 1, 0, -ENOSYS);
+	disk_rig_open(&g);
+	assert_int_equal(disk_rig_put(&g, 0), 0);
+	assert_true(g.f.used > 39 << 20);
+	disk_rig_fini(&g);
+}
+
 /* Blocks come with each write, and the disk ends in the middle of one. */
 static void disk_full_late(void **state)
 {
@@ -524,6 +563,7 @@ int main(void)
 		cmocka_unit_test(one_write_fails),
 		cmocka_unit_test(all_writes_fail),
 		cmocka_unit_test(disk_full),
+		cmocka_unit_test(large_segments),
 		cmocka_unit_test(disk_full_late),
 		cmocka_unit_test(a_pause_lasts),
 		cmocka_unit_test(direct_is_refused),

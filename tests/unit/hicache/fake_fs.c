@@ -485,6 +485,18 @@ static int fake_lock(struct kvs_fs *fs, int fd)
 	return 0;
 }
 
+static int fake_space(struct kvs_fs *fs, const char *dir, uint64_t *ret_bytes)
+{
+	struct fake_fs *f = fake_of(fs);
+	int rc = fault(f, FAKE_SPACE);
+
+	(void)dir;
+	*ret_bytes = !f->capacity	     ? UINT64_MAX
+		     : f->used > f->capacity ? 0
+					     : f->capacity - f->used;
+	return rc;
+}
+
 static int fake_sync_dir(struct kvs_fs *fs, const char *dir)
 {
 	struct fake_fs *f = fake_of(fs);
@@ -512,6 +524,7 @@ static const struct kvs_fs_ops fake_ops = {
 	.list = fake_list,
 	.mkdir = fake_mkdir,
 	.lock = fake_lock,
+	.space = fake_space,
 	.sync_dir = fake_sync_dir,
 };
 

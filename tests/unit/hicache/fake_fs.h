@@ -42,6 +42,7 @@ enum fake_call {
 	FAKE_STAT,
 	FAKE_LIST,
 	FAKE_LOCK,
+	FAKE_SPACE,
 	FAKE_SYNC_DIR,
 	FAKE_CALL_MAX,
 };
