@@ -25,7 +25,8 @@ function(kvs_tool name)
 endfunction()
 
 # kvs_test(NAME LABEL unit SOURCES a.c DEPENDS lib TIMEOUT 60 THREADS)
-# A cmocka program. THREADS marks it for the thread sanitizer run as well.
+# A cmocka program. THREADS marks it for the thread sanitizer run as well. A
+# sanitizer has three times the time.
 function(kvs_test name)
   cmake_parse_arguments(A "THREADS" "LABEL;TIMEOUT" "SOURCES;DEPENDS;LIBS;ARGS"
                         ${ARGN})
@@ -34,6 +35,9 @@ function(kvs_test name)
   endif()
   if(NOT A_TIMEOUT)
     set(A_TIMEOUT 60)
+  endif()
+  if(KVS_SANITIZE)
+    math(EXPR A_TIMEOUT "3 * ${A_TIMEOUT}")
   endif()
   add_executable(${name} ${A_SOURCES})
   target_link_libraries(${name} PRIVATE kvs_flags PkgConfig::CMOCKA ${A_LIBS})
