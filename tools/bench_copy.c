@@ -81,12 +81,12 @@ int kvs_copy_bench_parse(struct kvs_copy_bench *b, int key, char *arg,
 int kvs_copy_bench_open(struct kvs_copy_bench *b)
 {
 	struct kvs_device_opts o = { .size = sizeof(o), .copy = b->opts };
-	char err[192] = "";
+	char err[256] = "";
 	int r;
 
 	r = kvs_device_choice_open(&b->choice, &o, &b->d, err, sizeof(err));
 	if (r)
-		fprintf(stderr, "%s: %s\n", b->device, err);
+		fprintf(stderr, "kvstage-bench: %s\n", err);
 	return r;
 }
 

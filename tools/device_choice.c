@@ -63,14 +63,48 @@ static int open_it(struct kvs_device_choice *c, struct kvs_device_opts *o,
 	return 0;
 }
 
+/* Before @err, as the user said it. */
+static void name_option(const struct kvs_device_choice *c, char *err,
+			size_t errlen)
+{
+	char why[256], name[16] = "soft";
+
+	snprintf(why, sizeof(why), "%s", err);
+	if (c->cuda)
+		snprintf(name, sizeof(name), "cuda:%d", c->ordinal);
+	snprintf(err, errlen, "--device %s: %s", name, why);
+}
+
+int kvs_device_choice_check(const struct kvs_device_choice *c, char *err,
+			    size_t errlen)
+{
+	struct kvs_device_opts o = { .size = sizeof(o),
+				     .backend = "cuda",
+				     .device = c->ordinal };
+	struct kvs_device *d = NULL;
+	int r;
+
+	if (!c->cuda)
+		return 0;
+	r = kvs_device_open(&o, &d, err, errlen);
+	if (r)
+		name_option(c, err, errlen);
+	kvs_device_close(d);
+	return r;
+}
+
 int kvs_device_choice_open(struct kvs_device_choice *c,
 			   struct kvs_device_opts *o, struct kvs_device **ret,
 			   char *err, size_t errlen)
 {
 	int r;
 
-	if (!c->automatic)
-		return open_it(c, o, ret, err, errlen);
+	if (!c->automatic) {
+		r = open_it(c, o, ret, err, errlen);
+		if (r)
+			name_option(c, err, errlen);
+		return r;
+	}
 	c->automatic = false;
 	c->cuda = true;
 	r = open_it(c, o, ret, err, errlen);

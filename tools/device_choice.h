@@ -26,11 +26,21 @@ struct kvs_device_choice {
 int kvs_device_choice_parse(const char *arg, struct kvs_device_choice *ret);
 
 /**
+ * kvs_device_choice_check() - could it be opened?
+ * @c: choice; soft, and one that is left to us, always can
+ * @err: message on failure, which names the option
+ * @errlen: its size
+ * Return: as kvs_device_open(). Nothing is left open, or said.
+ */
+int kvs_device_choice_check(const struct kvs_device_choice *c, char *err,
+			    size_t errlen);
+
+/**
  * kvs_device_choice_open() - open it; decide, where that is left to us
  * @c: choice; which it was is said on stderr, for a GPU with what it is
  * @o: how; backend and device are set here
  * @ret: device
- * @err: message on failure
+ * @err: message on failure, which names the option unless we decided
  * @errlen: its size
  * Return: as kvs_device_open().
  */

@@ -72,7 +72,9 @@ static const struct argp_option engine_options[] = {
 	{ "abort", KEY_ABORT, "FRACTION", 0,
 	  "Abort this share of the requests mid-transfer (default 0)", 0 },
 	{ "check", KEY_CHECK, NULL, 0,
-	  "Check the workload and exit, without a daemon: 0 good, 2 not", 0 },
+	  "Check the workload and exit, without a daemon: 0 good, 2 not; 77 "
+	  "where there is no such --device",
+	  0 },
 	{ "metrics", KEY_METRICS, "HOST:PORT", 0,
 	  "Of kvstaged, asked at the end for the bytes received and the bytes of "
 	  "the pool that the rooms took",
@@ -421,6 +423,13 @@ static int engine_run(const struct engine_args *a, const struct kvs_workload *w,
 	return ret ? 1 : 0;
 }
 
+/* Return: exit status. */
+static int device_failed(int ret, const char *err)
+{
+	fprintf(stderr, "kvstage-engine: %s\n", err);
+	return ret == -ENOMEM || ret == -EOPNOTSUPP ? 77 : 1;
+}
+
 static int engine_pools(struct engine_args *a, const struct kvs_workload *w)
 {
 	uint64_t tokens = a->device_tokens;
@@ -436,12 +445,7 @@ static int engine_pools(struct engine_args *a, const struct kvs_workload *w)
 				  a->copy_rate, &kv[n], err, sizeof(err));
 		n += !ret;
 	}
-	if (ret) {
-		fprintf(stderr, "kvstage-engine: %s\n", err);
-		ret = ret == -ENOMEM || ret == -EOPNOTSUPP ? 77 : 1;
-	} else {
-		ret = engine_run(a, w, kv);
-	}
+	ret = ret ? device_failed(ret, err) : engine_run(a, w, kv);
 	while (n)
 		kvs_kv_close(&kv[--n]);
 	return ret;
@@ -458,7 +462,12 @@ static int engine_open(struct engine_args *a)
 		fprintf(stderr, "kvstage-engine: %s\n", err);
 		return ret == -ENOENT || ret == -EINVAL ? 2 : 1;
 	}
-	ret = a->check ? 0 : engine_pools(a, &w);
+	if (a->check)
+		ret = kvs_device_choice_check(&a->device, err, sizeof(err));
+	if (ret)
+		ret = device_failed(ret, err);
+	else if (!a->check)
+		ret = engine_pools(a, &w);
 	kvs_workload_close(&w);
 	return ret;
 }

@@ -76,8 +76,17 @@ static int source_device(struct kvs_send_source *s, const char *backend,
 		.hidden = true,
 	};
 	int res = kvs_device_open(&o, &s->device, err, errlen);
+	char why[256];
 	uint32_t b;
 
+	if (res) {
+		snprintf(why, sizeof(why), "%s", err);
+		if (strcmp(backend, "cuda") == 0)
+			snprintf(err, errlen, "--device cuda:%d: %s", ordinal,
+				 why);
+		else
+			snprintf(err, errlen, "--device %s: %s", backend, why);
+	}
 	for (b = 0; !res && b < s->layout->n_buffers; b++) {
 		res = kvs_device_alloc(s->device, s->len[b], &s->buffers[b]);
 		if (res)

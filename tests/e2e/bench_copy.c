@@ -139,7 +139,7 @@ static void test_no_device(void **state)
 	(void)state;
 	assert_int_equal(run("h2d --json --device cuda:1023"), 77);
 	assert_string_equal(out, "");
-	assert_non_null(strstr(err, "cuda:1023: "));
+	assert_non_null(strstr(err, "--device cuda:1023: "));
 }
 
 static void test_double(void **state)

@@ -3,10 +3,10 @@
 #
 # Claim: kvstage-engine and quickstart commit to the device they are told to,
 # and compare what they copy back. Without a driver --device cuda says so and
-# ends with 77, and auto takes soft and says why; with one (the double, found by
-# the same dlopen() as the real one) both take cuda:0, the pools are made known
-# to it in the background with lines that say how far, every byte is right, and
-# one that is not is found.
+# ends with 77, before anything is started, and auto takes soft and says why;
+# with one (the double, found by the same dlopen() as the real one) both take
+# cuda:0, the pools are made known to it in the background with lines that say
+# how far, every byte is right, and one that is not is found.
 
 set -u -o pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd) || exit 1
@@ -45,13 +45,20 @@ quick=("$top/tools/quickstart" --requests 4 --max-input 500)
 run 2 "$engine" --device gpu
 run 2 "$engine" --device cuda: --check
 run 2 "$engine" --device cuda --copy-rate 1G --check
-run 0 "$engine" --device cuda:3 --check
 
 if ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1'; then
 	echo "there is a driver here: what is said without one is not looked at"
 else
 	run 77 "$engine" --device cuda --socket "$dir/none"
-	said "no CUDA driver: libcuda.so.1"
+	said "--device cuda:0: no CUDA driver: libcuda.so.1"
+	run 77 "$engine" --device cuda:3 --check
+	said "kvstage-engine: --device cuda:3: no CUDA driver"
+	run 77 "$KVS_BUILD/tools/kvstage-send" --device cuda:3 \
+		--daemon 127.0.0.1:1
+	said "kvstage-send: --device cuda:3: no CUDA driver"
+	run 77 "${quick[@]}" --device cuda:3
+	said "--device cuda:3: no CUDA driver"
+	! grep -q "starting kvstaged" "$dir/err" || complain "started kvstaged"
 	run 0 "${quick[@]}" --device auto --json
 	said "device: soft, as there is no GPU (no CUDA driver"
 	grep -q '"device":"soft"' "$dir/out" || complain "not soft"
@@ -63,6 +70,7 @@ if [ ! -e "$double/libcuda.so.1" ]; then
 	exit $bad
 fi
 export LD_LIBRARY_PATH=$double
+run 0 "$engine" --device cuda --check
 run 77 "$engine" --device cuda:7 --socket "$dir/none"
 said "cuda:7: there are 1 devices"
 run 1 "$engine" --device cuda --socket "$dir/none"
