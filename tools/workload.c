@@ -227,7 +227,9 @@ static int workload_layouts(struct kvs_workload *w, char *err, size_t errlen)
 		.n_ranks = w->o.prefill_tp,
 		.slices = slices,
 	};
+	char why[KVS_PRESET_ERR];
 	struct kvs_layout *room;
+	bool tp_bad;
 	int ret;
 
 	if (w->o.n_ranks % w->o.prefill_tp) {
@@ -242,10 +244,19 @@ static int workload_layouts(struct kvs_workload *w, char *err, size_t errlen)
 		return ret;
 	p.page_size = w->o.prefill_page ? w->o.prefill_page
 					: w->layout->page_size;
-	ret = workload_layout(w, p.tp, 0, p.page_size, &w->prefill, err,
-			      errlen);
-	if (ret)
+	ret = workload_layout(w, p.tp, 0, p.page_size, &w->prefill, why,
+			      sizeof(why));
+	if (ret) {
+		/* with the decode's page size it could be */
+		tp_bad = p.page_size == w->layout->page_size ||
+			 workload_layout(w, p.tp, 0, w->layout->page_size,
+					 &room, err, errlen);
+		if (!tp_bad)
+			free(room);
+		snprintf(err, errlen, "--prefill-%s: %s",
+			 tp_bad ? "tp" : "page-size", why);
 		return ret;
+	}
 	for (uint32_t r = 0; r < p.tp; r++)
 		slices[r] = (struct kvs_slice){ 0, UINT16_MAX + 1, p.tp, r };
 	ret = kvs_reshard_layout(

@@ -65,6 +65,9 @@ where='^mismatch: room [0-9]+ gen [0-9]+ buffer [0-9]+ page [0-9]+ offset [0-9]+
 [ "$(grep -c -E "$where" "$dir/out")" -eq 3 ] || complain "3 places"
 
 run 2 "${trace[@]}" --model no-such-model
+run 2 "${trace[@]}" --model llama-3-70b --prefill-tp 3
+grep -q -- "--prefill-tp: model llama-3-70b: tp 3" "$dir/err" ||
+	complain "not the option that is wrong"
 run 2 "${trace[@]}" --layers 1000
 grep -q "layers 1000: it has 61" "$dir/err" || complain "no number of layers"
 ! grep -q "starting kvstaged" "$dir/err" || complain "started a daemon first"
