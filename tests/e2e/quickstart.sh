@@ -64,6 +64,19 @@ run 1 "${trace[@]}" --inject flip=3
 where='^mismatch: room [0-9]+ gen [0-9]+ buffer [0-9]+ page [0-9]+ offset [0-9]+$'
 [ "$(grep -c -E "$where" "$dir/out")" -eq 3 ] || complain "3 places"
 
+# Stopped at whatever it is at: no word of a daemon that is stopped as well.
+"$top/tools/quickstart" --requests 100000 >"$dir/out" 2>"$dir/err" </dev/null &
+pid=$!
+until grep -q "device pool" "$dir/err"; do
+	kill -0 $pid 2>/dev/null || break
+	read -r -t 0.05 <> <(:) || true
+done
+kill -TERM $pid
+wait $pid
+status=$?
+[ $status -eq 143 ] || complain "TERM: status $status"
+! grep -q "no metrics" "$dir/err" || complain "TERM: no metrics"
+
 run 2 "${trace[@]}" --model no-such-model
 run 2 "${trace[@]}" --model llama-3-70b --prefill-tp 3
 grep -q -- "--prefill-tp: model llama-3-70b: tp 3" "$dir/err" ||
