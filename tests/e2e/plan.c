@@ -466,8 +466,8 @@ static void file_for_the_daemon(void **state)
 	assert_int_equal(status, 0);
 	/* each number with where it comes from */
 	assert_non_null(strstr(text, "aborts 0.30 x T_hold 72.0 s"));
-	assert_non_null(strstr(text, "propagation 1.0 + remaining 5.0 + call "
-				     "30.0"));
+	assert_non_null(strstr(text, "propagation 1.00 s + remaining 5.00 s + "
+				     "call 30.0 s"));
 	free(text);
 	text = output(&status, "kvstaged --config %s --check-config", path);
 	if (status)
