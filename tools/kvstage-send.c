@@ -185,6 +185,19 @@ static void parse_source(struct argp_state *state, struct send_args *a,
 		   arg);
 }
 
+static void parse_bounce(struct argp_state *state, struct send_args *a,
+			 const char *arg)
+{
+	if (kvs_parse_size(arg, &a->run.bounce_bytes))
+		argp_error(state, "--bounce-size: \"%s\" is not a size", arg);
+	if (a->run.bounce_bytes < KVS_BOUNCE_MIN ||
+	    a->run.bounce_bytes > KVS_BOUNCE_MAX || a->run.bounce_bytes % 4096)
+		argp_error(state,
+			   "--bounce-size: %s: a multiple of 4096 from 64K to "
+			   "64G is allowed",
+			   arg);
+}
+
 static error_t parse_end(struct send_args *a, struct argp_state *state)
 {
 	struct kvs_addr addr;
@@ -313,16 +326,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		parse_source(state, a, arg);
 		return 0;
 	case KEY_BOUNCE_SIZE:
-		if (kvs_parse_size(arg, &a->run.bounce_bytes))
-			argp_error(state, "--bounce-size: \"%s\" is not a size",
-				   arg);
-		if (a->run.bounce_bytes < KVS_BOUNCE_MIN ||
-		    a->run.bounce_bytes > KVS_BOUNCE_MAX ||
-		    a->run.bounce_bytes % 4096)
-			argp_error(state,
-				   "--bounce-size: %s: a multiple of 4096 from "
-				   "64K to 64G is allowed",
-				   arg);
+		parse_bounce(state, a, arg);
 		return 0;
 	case 'j':
 		a->json = true;
