@@ -663,6 +663,7 @@ static void test_lost_files(void **state)
 		settle();
 		assert_int_equal(rig_errno(&g, 5), ENOENT);
 		down();
+		gone(NULL);
 		fresh(NULL);
 	}
 }
