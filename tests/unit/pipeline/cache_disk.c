@@ -209,39 +209,11 @@ static void check_segs(const struct rig_event *e, unsigned int pages)
 	assert_int_equal(page, pages);
 }
 
-/* A room of @pages pages of which the first @named have names. */
-static uint64_t ask(uint64_t room, uint32_t slot, unsigned int pages,
-		    unsigned int prompt, unsigned int named)
-{
-	static const struct kvs_rank_slice all = { 0, 2 };
-	uint8_t h[256][16] = { 0 };
-	struct kvs_room_request q = {
-		.room = room,
-		.generation = ++g.generation,
-		.engine = RIG_ENGINE,
-		.slot = slot,
-		.peer = "p",
-		.tokens = (uint64_t)pages * TOKENS,
-		.n_ranks = 1,
-		.ranks = &all,
-		.n_hashes = named,
-		.hashes = (const uint8_t(*)[16])h,
-		.use_cache = true,
-	};
-
-	for (unsigned int i = 0; i < named; i++) {
-		h[i][0] = (uint8_t)prompt;
-		h[i][1] = (uint8_t)i;
-	}
-	kvs_worker_admit(g.w, &q);
-	return q.generation;
-}
-
 /* A room of @pages pages more than the @cached that it takes from here. */
 static void use(uint64_t room, uint32_t slot, unsigned int prompt,
 		unsigned int cached, unsigned int more)
 {
-	uint64_t gen = ask(room, slot, cached + more, prompt, cached);
+	uint64_t gen = rig_ask(&g, room, slot, cached + more, prompt, cached);
 
 	assert_int_equal(last(slot, false)->blocks, cached);
 	receive(room, gen, more);
@@ -322,8 +294,8 @@ static void test_shared_read(void **state)
 	leave(1, 40);
 	kvs_cache_flush(g.w);
 	turns();
-	a = ask(7, 5, 50, 1, 40);
-	b = ask(8, 6, 41, 1, 40);
+	a = rig_ask(&g, 7, 5, 50, 1, 40);
+	b = rig_ask(&g, 8, 6, 41, 1, 40);
 	assert_int_equal(last(5, false)->blocks, 40);
 	assert_int_equal(last(6, false)->blocks, 40);
 	receive(7, a, 10);
@@ -394,7 +366,7 @@ static void test_damaged(void **state)
 	kvs_cache_flush(g.w);
 	turns();
 	damage();
-	gen = ask(7, 5, 90, 1, 80);
+	gen = rig_ask(&g, 7, 5, 90, 1, 80);
 	assert_int_equal(last(5, false)->blocks, 80);
 	receive(7, gen, 10);
 	settle();
@@ -473,7 +445,7 @@ static void test_given_up(void **state)
 	turns();
 	disk = g.w->cache.disk.disk;
 	kvs_disk_hold(disk, true);
-	gen = ask(7, 5, 50, 1, 40);
+	gen = rig_ask(&g, 7, 5, 50, 1, 40);
 	receive(7, gen, 10);
 	turns();
 	assert_int_equal(rig_status(&g, 5), KVS_STATUS_SEALING);
@@ -545,7 +517,7 @@ static void test_read_errors(void **state)
 	kvs_cache_flush(g.w);
 	turns();
 	fake_fail(&fs, FAKE_READ, 1, 9, -EIO);
-	gen = ask(7, 5, 50, 1, 40);
+	gen = rig_ask(&g, 7, 5, 50, 1, 40);
 	receive(7, gen, 10);
 	settle();
 	assert_int_equal(rig_status(&g, 5), KVS_STATUS_FAILED);

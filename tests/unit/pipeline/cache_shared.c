@@ -325,33 +325,6 @@ static void check_segs(const struct rig_event *e, unsigned int pages)
 	assert_int_equal(page, pages);
 }
 
-static uint64_t ask(uint64_t room, uint32_t slot, unsigned int pages,
-		    unsigned int prompt, unsigned int named)
-{
-	static const struct kvs_rank_slice all = { 0, 2 };
-	uint8_t h[256][16] = { 0 };
-	struct kvs_room_request q = {
-		.room = room,
-		.generation = ++g.generation,
-		.engine = RIG_ENGINE,
-		.slot = slot,
-		.peer = "p",
-		.tokens = (uint64_t)pages * TOKENS,
-		.n_ranks = 1,
-		.ranks = &all,
-		.n_hashes = named,
-		.hashes = (const uint8_t(*)[16])h,
-		.use_cache = true,
-	};
-
-	for (unsigned int i = 0; i < named; i++) {
-		h[i][0] = (uint8_t)prompt;
-		h[i][1] = (uint8_t)i;
-	}
-	kvs_worker_admit(g.w, &q);
-	return q.generation;
-}
-
 static void receive(uint64_t room, uint64_t gen, unsigned int pages)
 {
 	rig_open(&g, room, gen, 0);
@@ -371,7 +344,7 @@ static void finish(uint32_t slot, uint64_t gen)
 static void use(uint64_t room, uint32_t slot, unsigned int prompt,
 		unsigned int cached)
 {
-	uint64_t gen = ask(room, slot, cached + 2, prompt, cached);
+	uint64_t gen = rig_ask(&g, room, slot, cached + 2, prompt, cached);
 
 	assert_int_equal(last(slot, false)->blocks, cached);
 	receive(room, gen, 2);
@@ -453,7 +426,7 @@ static void test_owner_removes(void **state)
 	while (!kvs_disk_store_reclaim(w1.store))
 		;
 	/* not looked at yet: what is open is read, the rest is a miss */
-	gen = ask(8, 6, 102, 1, 100);
+	gen = rig_ask(&g, 8, 6, 102, 1, 100);
 	assert_true(last(6, false)->blocks < 100);
 	rig_packet(&g, KVS_PACKET_ABORT, 6, gen, 0);
 	settle();
@@ -481,7 +454,7 @@ static void spoilt(bool cut)
 	keep(&w1, 1, 0, 20);
 	look();
 	spoil(&w1, cut);
-	gen = ask(7, 5, 22, 1, 20);
+	gen = rig_ask(&g, 7, 5, 22, 1, 20);
 	assert_int_equal(last(5, false)->blocks, 20);
 	receive(7, gen, 2);
 	settle();
@@ -519,7 +492,7 @@ static void test_removed_while_read(void **state)
 	write_open(&w1, "a");
 	keep(&w1, 1, 0, 20);
 	look();
-	gen = ask(7, 5, 22, 1, 20);
+	gen = rig_ask(&g, 7, 5, 22, 1, 20);
 	assert_int_equal(last(5, false)->blocks, 20);
 	write_close(&w1);
 	remove_all(top, false);

@@ -252,8 +252,9 @@ static void rig_names(uint8_t (*h)[16], unsigned int prompt, unsigned int n)
 	}
 }
 
-uint64_t rig_admit_named(struct rig *g, uint64_t room, uint32_t slot,
-			 unsigned int pages, unsigned int prompt, bool cached)
+static uint64_t admit_prefix(struct rig *g, uint64_t room, uint32_t slot,
+			     unsigned int pages, unsigned int prompt,
+			     unsigned int named, bool cached)
 {
 	static const struct kvs_rank_slice all = { 0, 2 };
 	uint8_t h[NAMED_MAX][16];
@@ -266,14 +267,26 @@ uint64_t rig_admit_named(struct rig *g, uint64_t room, uint32_t slot,
 		.tokens = (uint64_t)pages * PAGE_TOKENS,
 		.n_ranks = 1,
 		.ranks = &all,
-		.n_hashes = pages,
+		.n_hashes = named,
 		.hashes = (const uint8_t(*)[16])h,
 		.use_cache = cached,
 	};
 
-	rig_names(h, prompt, pages);
+	rig_names(h, prompt, named);
 	kvs_worker_admit(g->w, &q);
 	return q.generation;
+}
+
+uint64_t rig_admit_named(struct rig *g, uint64_t room, uint32_t slot,
+			 unsigned int pages, unsigned int prompt, bool cached)
+{
+	return admit_prefix(g, room, slot, pages, prompt, pages, cached);
+}
+
+uint64_t rig_ask(struct rig *g, uint64_t room, uint32_t slot,
+		 unsigned int pages, unsigned int prompt, unsigned int named)
+{
+	return admit_prefix(g, room, slot, pages, prompt, named, true);
 }
 
 uint64_t rig_lookup(struct rig *g, enum kvs_lookup what, uint32_t slot,

@@ -81,6 +81,10 @@ uint64_t rig_retract(struct rig *g, uint32_t slot, unsigned int pages);
  * kvs_cache_engine() must have been called. Return: generation. */
 uint64_t rig_admit_named(struct rig *g, uint64_t room, uint32_t slot,
 			 unsigned int pages, unsigned int prompt, bool cached);
+/* A room of @pages pages of which the first @named have names, and are taken
+ * from what is cached. Return: generation. */
+uint64_t rig_ask(struct rig *g, uint64_t room, uint32_t slot,
+		 unsigned int pages, unsigned int prompt, unsigned int named);
 /* The first @pages pages of a prompt, in @slot: offload, ... them. Return:
  * generation. */
 uint64_t rig_lookup(struct rig *g, enum kvs_lookup what, uint32_t slot,
