@@ -390,6 +390,11 @@ static void kvs_report_abort(struct kvs_report *r)
 					     kvs_json_id(room), "aborted", 1));
 }
 
+static double hit_ratio(uint64_t hits, uint64_t asked)
+{
+	return asked ? (double)hits / (double)asked : 0.0;
+}
+
 static void kvs_report_cache_disk(struct kvs_report *r,
 				  const struct kvs_worker_snapshot *w)
 {
@@ -407,13 +412,11 @@ static void kvs_report_cache_disk(struct kvs_report *r,
 			  kvs_json_u64(d->blocks), "asked_blocks",
 			  kvs_json_u64(w->cache.asked), "hit_blocks",
 			  kvs_json_u64(d->recalled), "hit_ratio",
-			  w->cache.asked
-				  ? (double)d->recalled / (double)w->cache.asked
-				  : 0.0,
-			  "hit_bytes", kvs_json_u64(d->recalled_bytes),
-			  "kept_bytes", kvs_json_u64(d->written_bytes),
-			  "evicted_bytes", kvs_json_u64(d->evicted_bytes),
-			  "duplicate_blocks", kvs_json_u64(0), "bad_blocks",
+			  hit_ratio(d->recalled, w->cache.asked), "hit_bytes",
+			  kvs_json_u64(d->recalled_bytes), "kept_bytes",
+			  kvs_json_u64(d->written_bytes), "evicted_bytes",
+			  kvs_json_u64(d->evicted_bytes), "duplicate_blocks",
+			  kvs_json_u64(0), "bad_blocks",
 			  kvs_json_u64(d->damaged), "file_bytes",
 			  kvs_json_u64(d->file_bytes), "aside_files",
 			  kvs_json_u64(d->aside_files), "aside_bytes",
@@ -433,27 +436,25 @@ static void kvs_report_cache_shared(struct kvs_report *r,
 
 	kvs_report_line(
 		r,
-		json_pack(
-			"{s:i, s:s, s:s, s:s, s:s, s:o, s:i, s:o, s:o, s:o, "
-			"s:f, s:o, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o, "
-			"s:o}",
-			"node", w->pools[0].node, "tier", "shared", "health",
-			d->health, "why", d->why, "engine",
-			d->engine ? d->engine : "", "bytes",
-			kvs_json_u64(d->bytes), "pinned_bytes", 0, "blocks",
-			kvs_json_u64(d->blocks), "asked_blocks",
-			kvs_json_u64(w->cache.asked), "hit_blocks",
-			kvs_json_u64(d->recalled), "hit_ratio",
-			w->cache.asked
-				? (double)d->recalled / (double)w->cache.asked
-				: 0.0,
-			"hit_bytes", kvs_json_u64(d->recalled_bytes),
-			"kept_bytes", 0, "evicted_bytes", 0, "duplicate_blocks",
-			0, "bad_blocks", kvs_json_u64(d->damaged), "nodes",
-			kvs_json_u64(d->nodes), "looks", kvs_json_u64(d->looks),
-			"found_blocks", kvs_json_u64(d->found),
-			"vanished_blocks", kvs_json_u64(d->vanished),
-			"failed_blocks", kvs_json_u64(d->recall_failed)));
+		json_pack("{s:i, s:s, s:s, s:s, s:s, s:o, s:i, s:o, s:o, s:o, "
+			  "s:f, s:o, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o, "
+			  "s:o}",
+			  "node", w->pools[0].node, "tier", "shared", "health",
+			  d->health, "why", d->why, "engine",
+			  d->engine ? d->engine : "", "bytes",
+			  kvs_json_u64(d->bytes), "pinned_bytes", 0, "blocks",
+			  kvs_json_u64(d->blocks), "asked_blocks",
+			  kvs_json_u64(w->cache.asked), "hit_blocks",
+			  kvs_json_u64(d->recalled), "hit_ratio",
+			  hit_ratio(d->recalled, w->cache.asked), "hit_bytes",
+			  kvs_json_u64(d->recalled_bytes), "kept_bytes", 0,
+			  "evicted_bytes", 0, "duplicate_blocks", 0,
+			  "bad_blocks", kvs_json_u64(d->damaged), "nodes",
+			  kvs_json_u64(d->nodes), "looks",
+			  kvs_json_u64(d->looks), "found_blocks",
+			  kvs_json_u64(d->found), "vanished_blocks",
+			  kvs_json_u64(d->vanished), "failed_blocks",
+			  kvs_json_u64(d->recall_failed)));
 }
 
 static void kvs_report_cache(struct kvs_report *r)
@@ -481,10 +482,9 @@ static void kvs_report_cache(struct kvs_report *r)
 				kvs_json_u64(c->blocks), "asked_blocks",
 				kvs_json_u64(c->asked), "hit_blocks",
 				kvs_json_u64(c->hits), "hit_ratio",
-				c->asked ? (double)c->hits / (double)c->asked
-					 : 0.0,
-				"hit_bytes", kvs_json_u64(c->hit_bytes),
-				"kept_bytes", kvs_json_u64(c->donated_bytes),
+				hit_ratio(c->hits, c->asked), "hit_bytes",
+				kvs_json_u64(c->hit_bytes), "kept_bytes",
+				kvs_json_u64(c->donated_bytes),
 				"offloaded_bytes",
 				kvs_json_u64(c->offloaded_bytes),
 				"recalled_bytes",
